@@ -1,37 +1,42 @@
-"""What a case of `scripts/bench` is made of.
+"""What a case of `scripts/bench` is made of, and how it is measured.
 
-To add one, write a generator in a module of `benchmarks/cases`; nothing else needs to know of it:
+To add a case, write a generator in a module of `benchmarks/cases`:
 
-    @case("src/selective_backprop/selectors")        # what it measures: see --stale
+    @case("src/selective_backprop/selectors")        # the files whose speed it measures
     def drawing(*, count: int = 128):                # settings, which --set changes
-        "What drawing costs."                        # what --list says
+        "What drawing costs."                        # shown by --list
         ours, plain = ...
         yield Rounds(
-            arms={"ours": ours, "plain": plain},     # take turns, as many rounds as it needs
+            arms={"ours": ours, "plain": plain},     # take turns, until the quantity is known
             quantities=[Quantity("drawing", lambda spent: spent["ours"] / spent["plain"], limit=2)],
         )
-        yield Once({"count": count}, lambda: [value("kept", 0.5, "share")])
+        yield value("kept", 0.5, "share", count=count)
 
-An arm that returns nothing is charged its CPU seconds; what one returns is what the quantities are
-taken of. What a case yields is measured before the case goes on, so it may look at it afterwards.
-A row of a record has case, quantity and unit, the median over so many rounds with the ends of its
-95 % interval, limit and verdict where there is a limit, and the columns that `about` or the case
-itself adds. A page shows rows by a table of `pages.py`.
+It yields rounds to take, and rows of what it measured itself. In a round, an arm that returns None
+is charged its CPU seconds; of other arms, the quantities get what they return. A row of a record
+has case, quantity and unit; the median over the rounds with its 95 % interval; limit and verdict if
+there is a limit; and the columns of `about`. A page shows rows by a table of `pages.py`.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from selective_backprop_lab.bench.rounds import Median
+from selective_backprop_lab.bench.rounds import Median, enough_rounds, summarise
 
 Row = dict[str, Any]
-FOLDER = Path(__file__).parent / "cases"
-GATES = ("steps", "savings")  # what is measured where nothing is named
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "benchmarks/cases"
+GATES = ("steps",)  # measured if no case is named
 FEWEST = 16  # rounds before an interval decides whether there are enough
+SECONDS = 600.0  # after which no round begins, however wide the intervals are
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Arms that take turns, and what is made of them."""
+    """Arms that take turns, and the quantities that are computed from them."""
 
     arms: Mapping[str, Callable[[], Any]]
     quantities: Sequence[Quantity]
@@ -55,45 +60,37 @@ class Rounds:
     known: bool = True  # whether rounds end once every quantity is known within one per cent
 
 
-@dataclass(frozen=True)
-class Once:
-    """Something that is measured once. `about` are columns of all its rows, and name it."""
-
-    about: Row
-    find: Callable[[], Iterable[Row]]
-
-
 def value(quantity: str, number: float, unit: str, limit: float | None = None, **more: Any) -> Row:
-    """Return the row of what was taken once."""
+    """Return the row of a number that was measured once."""
     return row_of(quantity, unit, Median(number, number, number, 1), limit) | more
 
 
 def row_of(quantity: str, unit: str, found: Median, limit: float | None) -> Row:
-    """Return a row of a record, with a verdict where there is a limit."""
+    """Return a row of a record, with a verdict if there is a limit."""
     judged = {} if limit is None else {"limit": limit, "verdict": found.verdict(limit)}
     return {"quantity": quantity, "unit": unit, **vars(found), **judged}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A generator of what is to be measured."""
+    """A generator of rounds and rows."""
 
     name: str  # module.function
     about: str
     measures: Sequence[str]  # paths from the root
-    items: Callable[..., Iterator[Rounds | Once]]
+    items: Callable[..., Iterator[Rounds | Row]]
 
     @property
     def settings(self) -> Row:
-        """Its settings by name, as they are where nothing is set."""
+        """The defaults of its settings."""
         parameters = inspect.signature(self.items).parameters.values()
         return {each.name: each.default for each in parameters}
 
 
-def case(*measures: str) -> Callable[[Callable[..., Iterator[Rounds | Once]]], Case]:
-    """Make a case of a generator, given what it measures: files or folders, from the root."""
+def case(*measures: str) -> Callable[[Callable[..., Iterator[Rounds | Row]]], Case]:
+    """Make a case of a generator, given the files or folders that it measures."""
 
-    def made(items: Callable[..., Iterator[Rounds | Once]]) -> Case:
+    def made(items: Callable[..., Iterator[Rounds | Row]]) -> Case:
         name = f"{items.__module__.rpartition('.')[2]}.{items.__name__}"
         return Case(name, (inspect.getdoc(items) or "").partition("\n")[0], measures, items)
 
@@ -106,24 +103,85 @@ def modules() -> list[str]:
 
 
 def find_cases(names: Sequence[str]) -> list[Case]:
-    """Return the cases of some modules, or some cases by their whole names.
+    """Return all cases of the named modules, and the cases of names such as `steps.auto`.
 
-    Modules that are not named are not imported: some run where others' packages are missing.
+    Only these modules are imported, because some need packages that others do not.
 
     Raises:
-        SystemExit: if there is none of a name.
+        SystemExit: if there is no module or case of a name.
     """
     found: dict[str, Case] = {}
     for name in names:
         module, _, one = name.partition(".")
         if module not in modules():
             raise SystemExit(f"no case {name!r}; there are {', '.join(modules())}; see --list")
-        there = [
-            each
-            for each in vars(import_module(f"benchmarks.cases.{module}")).values()
-            if isinstance(each, Case) and each.name.endswith(f".{one}" if one else "")
-        ]
-        if not there:
+        every = vars(import_module(f"benchmarks.cases.{module}")).values()
+        own = {each.name: each for each in every if isinstance(each, Case)}
+        own = {
+            key: own[key] for key in own if key == name or (not one and key.startswith(f"{name}."))
+        }
+        if not own:
             raise SystemExit(f"no case {name!r} in benchmarks/cases/{module}.py; see --list")
-        found |= {each.name: each for each in there if each.name.startswith(f"{module}.")}
+        found |= own
     return list(found.values())
+
+
+def measure(
+    case: Case,
+    settings: Row,
+    *,
+    seconds: float = SECONDS,
+    rounds: int | None = None,
+    clock: Callable[[], float] = time.process_time,
+) -> Iterator[Row]:
+    """Measure a case, and yield the rows.
+
+    Args:
+        case: what to measure.
+        settings: of the case.
+        seconds: wall seconds after which no round begins. If they are fewer than `SECONDS`, the
+            case also measures nothing more by itself after them.
+        rounds: number of rounds; None for as many as it takes to know every quantity.
+        clock: returns seconds; by default this process's CPU seconds.
+    """
+    begun = time.monotonic()
+    for item in case.items(**settings):
+        name = {"case": case.name}
+        if isinstance(item, Rounds):
+            yield from (name | row for row in _in_rounds(item, seconds, rounds, clock))
+            continue
+        yield name | item
+        if time.monotonic() - begun >= seconds < SECONDS:
+            return
+
+
+def _in_rounds(
+    item: Rounds, seconds: float, rounds: int | None, clock: Callable[[], float]
+) -> Iterator[Row]:
+    found = enough_rounds(
+        {name: partial(_timed, arm, clock) for name, arm in item.arms.items()},
+        [quantity.of for quantity in item.quantities if item.known],
+        seconds=seconds,
+        least=rounds or FEWEST,
+        most=rounds or float("inf"),
+        tell=_tell,
+    )
+    took = {}
+    if all(isinstance(each, float) for each in found[0].values()):
+        medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
+        took = {"seconds": medians}
+    for quantity in item.quantities:
+        median = summarise([quantity.of(each) for each in found])
+        row = row_of(quantity.name, quantity.unit, median, quantity.limit)
+        yield item.about | quantity.about | row | took
+
+
+def _timed(arm: Callable[[], Any], clock: Callable[[], float]) -> Any:
+    start = clock()
+    returned = arm()
+    return clock() - start if returned is None else returned
+
+
+def _tell(rounds: int, spent: float) -> None:
+    if sys.stderr.isatty():
+        print(f"round {rounds}, {spent:.0f} s", end="\r", file=sys.stderr, flush=True)

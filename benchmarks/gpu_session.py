@@ -61,18 +61,14 @@ def parts_of(device: str, root: Path | None, out: Path) -> list[Part]:
 
         return Part(name, weight, command)
 
-    # The settings are those of a rehearsal.
-    found = [bench("probe", 12, "net=tiny_cnn", "size=32", "count=2", few=True)]
-    if real:
-        found.append(Part("tests", 22, lambda _: [*PYTEST, *files]))
-        found.append(Part("sanitizer", 5, lambda _: [*PYTEST, stream]))
-    else:
-        found.append(Part("tests", 20, lambda _: [*PYTEST, "--collect-only", "-qq", *files]))
-    found += [
+    only = [] if real else ["--collect-only", "-qq"]
+    found = [  # the settings are those of a rehearsal
+        bench("probe", 12, "net=tiny_cnn", "size=32", "count=2", few=True),
+        Part("tests", 22, lambda _: [*PYTEST, *only, *files]),
+        *([Part("sanitizer", 5, lambda _: [*PYTEST, stream])] if real else []),
         bench("bench.bench", 11, "models=tiny_cnn", "precisions=fp32", "data=1x8x8/3"),
         bench("gpu.small", 5),
-        bench("gpu.nonzero", 3, "width=64", "rows=64"),
-        bench("gpu.rollouts", 8, "width=32", "layers=1", "length=16", "words=64"),
+        bench("gpu.rollouts", 11, "width=32", "layers=1", "length=16", "words=64"),
     ]
     if real:  # on a CPU, compiling takes too long for a rehearsal
         found.append(bench("probe.compiled", 8, few=True))
@@ -90,14 +86,9 @@ def run(part: Part, seconds: float, log: Path, grace: float) -> str:
         return "unfinished: no time was left" if command else LEFT_OUT
     own = {"TORCH_CUDA_SANITIZER": "1"} if part.name == "sanitizer" else {}
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=ROOT,
-            env=os.environ | own,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        where = {"cwd": ROOT, "env": os.environ | own, "start_new_session": True}
+        out = {"stdout": file, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen([sys.executable, *command], **where, **out)
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -164,7 +155,6 @@ def main(arguments: list[str]) -> int:
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(
         "scripts/gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

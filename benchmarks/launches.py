@@ -7,26 +7,24 @@ device must be there before torch is imported.
 import made_up_cuda  # first  # isort: skip
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch import nn
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.workload import made_up
+from benchmarks.tiny import BATCH, RATE, examples, in_step, net, steps_of, through_loader
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.made_up import made_up
 from selective_backprop_lab.recipe import find_recipe
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 
-EXAMPLES, BATCH, EPOCHS, STEADY = 256, 16, 4, 4
-RATE = 1 / 3
-WINDOW = 3 * BATCH
+EXAMPLES, EPOCHS, STEADY = 256, 4, 4
 
 
 class Counts(NamedTuple):
@@ -36,108 +34,38 @@ class Counts(NamedTuple):
     kernels: float
 
 
-class Net(nn.Module):
-    """A net whose step, with the copies of its batch, takes 25 kernels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(6, 32), nn.BatchNorm1d(32), nn.GELU())
-        self.head = nn.Linear(32, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return logits."""
-        return self.head(self.body(inputs))
-
-
 def steady(steps: Iterator[Any]) -> Counts:
     """Return the counts of a batch, after the first, which finds things out."""
     next(steps)
     with made_up_cuda.watch() as seen:
-        for _ in range(STEADY):
-            next(steps)
+        for _ in islice(steps, STEADY):
+            pass
     return Counts(len(seen.waits) / STEADY, seen.kernels.total() / STEADY)
 
 
-def examples(size: int = BATCH) -> DataLoader[Any]:
-    """Return a loader of examples in pinned memory."""
-    inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
-    data = TensorDataset(inputs, inputs[:, :3].argmax(1))
-    order = torch.Generator().manual_seed(2)
-    return DataLoader(data, size, shuffle=True, drop_last=True, pin_memory=True, generator=order)
-
-
-def steps_of(model: nn.Module, batches: Iterable[Any], loss_fn: Any) -> Iterator[None]:
-    """Train on batches, one at a time."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for inputs, targets in batches:
-        optimizer.zero_grad()
-        loss_fn(model(inputs), targets).backward()
-        optimizer.step()
-        yield
-
-
-def remembering() -> sb.Strategy:
-    """Return a strategy whose history is full by the last epoch."""
-    return sb.selective_backprop(RATE, history=EXAMPLES)
-
-
-def every_other_epoch() -> sb.Strategy:
-    """Return a strategy that scores in the last epoch."""
-    return sb.stale_sb(RATE, epochs=2, history=EXAMPLES)
-
-
 def plain() -> Counts:
-    """Count what the bare loop takes."""
-    torch.manual_seed(0)
-    pairs = ([part.cuda(non_blocking=True) for part in batch] for batch in examples())
-    return steady(steps_of(Net().cuda(), pairs, nn.CrossEntropyLoss()))
+    batches = examples(EXAMPLES, pinned=True)
+    pairs = ([part.cuda(non_blocking=True) for part in batch] for batch in batches)
+    return steady(steps_of(net("cuda"), pairs, nn.CrossEntropyLoss()))
 
 
-def through_loader(make: Callable[[], sb.Strategy], *, rows: int = BATCH, **options: Any) -> Counts:
+def counted(strategy: sb.Strategy, *, rows: int = BATCH, **options: Any) -> Counts:
     """Count what a strategy takes in its last epoch, if it scores so many rows at once."""
-    torch.manual_seed(0)
-    model = Net().cuda()
-    seeded = torch.Generator().manual_seed(3)
-    loader = sb.SelectiveLoader(
-        examples(rows),
-        model,
-        nn.CrossEntropyLoss(),
-        make(),
-        batch_size=BATCH,
-        epochs=EPOCHS,
-        generator=seeded,
-        quiet=True,
-        **options,
-    )
-    for _ in range(EPOCHS - 1):
-        for _ in steps_of(model, loader, loader.loss_fn):
-            pass
-    return steady(steps_of(model, loader, loader.loss_fn))
+    data, options = examples(EXAMPLES, pinned=True, size=rows), {"batch_size": BATCH, **options}
+    return steady(through_loader(data, strategy, EPOCHS, "cuda", **options))
 
 
-def step(strategy: sb.Strategy) -> Counts:
-    """Count what `SelectiveStep` takes."""
-    torch.manual_seed(0)
-    model = Net().cuda()
-    inputs, targets = (column.cuda() for column in next(iter(examples())))
-    selective = sb.SelectiveStep(model, nn.CrossEntropyLoss(), strategy)
-
-    def steps() -> Iterator[None]:
-        while True:
-            selective((inputs, targets)).loss.backward()
-            yield
-
-    return steady(steps())
+def in_steps(strategy: sb.Strategy) -> Counts:
+    inputs, targets = (column.cuda() for column in next(iter(examples(EXAMPLES))))
+    return steady(in_step(strategy, repeat((inputs, targets)), "cuda"))
 
 
 def in_lab(arm: str, *, steady: int = 3) -> Counts:
     """Count what the lab's own loop takes in the last epochs of a run."""
     images = Augmentation(shift=4, flip=True, cutout=8)
     recipe = replace(find_recipe("cifar10"), model="linear", batch_size=BATCH, augmentation=images)
-    length = Budget("epochs", float(steady + 3))
-    plan = RunConfig(
-        recipe, arm, StrategyOptions(), seed=0, length=length, evaluations=1, device="cuda"
-    )
+    length, options = Budget("epochs", float(steady + 3)), StrategyOptions()
+    plan = RunConfig(recipe, arm, options, 0, length, evaluations=1, device="cuda")
     run = TrainingRun(plan, made_up("3x8x8/10", EXAMPLES))
     seen_at: list[tuple[int, int]] = []
 
@@ -152,23 +80,25 @@ def in_lab(arm: str, *, steady: int = 3) -> Counts:
     return Counts((all_waits - waits) / steady, (all_kernels - kernels) / (len(seen_at) - 1))
 
 
+FULL = sb.selective_backprop(RATE, history=EXAMPLES)  # its history is full by the last epoch
+STALE = sb.stale_sb(RATE, epochs=2, history=EXAMPLES)  # it scores in the last epoch
 LAB = ("traditional", "random-backprop", "selective-backprop", "stale-sb", "auto")
 ARMS: dict[str, Callable[[], Counts]] = {
     "plain loop": plain,
-    "traditional": lambda: through_loader(sb.traditional),
-    "random_backprop": lambda: through_loader(lambda: sb.random_backprop(RATE)),
-    "auto": lambda: through_loader(sb.auto),
-    "infobatch": lambda: through_loader(sb.infobatch),
-    "easy_skip": lambda: through_loader(sb.easy_skip),
-    "recorded_sb": lambda: through_loader(lambda: sb.recorded_sb(RATE)),
-    "selective_backprop": lambda: through_loader(remembering),
-    "selective_backprop, window at once": lambda: through_loader(remembering, rows=WINDOW),
-    "stale_sb, scored": lambda: through_loader(every_other_epoch),
-    "stale_sb, scored, window at once": lambda: through_loader(every_other_epoch, rows=WINDOW),
-    "kath18": lambda: through_loader(sb.kath18),
-    "drop_zero": lambda: through_loader(sb.drop_zero),
-    'selective_backprop, nonfinite="skip"': lambda: through_loader(remembering, nonfinite="skip"),
-    "SelectiveStep, random_backprop": lambda: step(sb.random_backprop(RATE)),
+    "traditional": lambda: counted(sb.traditional()),
+    "random_backprop": lambda: counted(sb.random_backprop(RATE)),
+    "auto": lambda: counted(sb.auto()),
+    "infobatch": lambda: counted(sb.infobatch()),
+    "easy_skip": lambda: counted(sb.easy_skip()),
+    "recorded_sb": lambda: counted(sb.recorded_sb(RATE)),
+    "selective_backprop": lambda: counted(FULL),
+    "selective_backprop, window at once": lambda: counted(FULL, rows=3 * BATCH),
+    "stale_sb, scored": lambda: counted(STALE),
+    "stale_sb, scored, window at once": lambda: counted(STALE, rows=3 * BATCH),
+    "kath18": lambda: counted(sb.kath18()),
+    "drop_zero": lambda: counted(sb.drop_zero()),
+    'selective_backprop, nonfinite="skip"': lambda: counted(FULL, nonfinite="skip"),
+    "SelectiveStep, random_backprop": lambda: in_steps(sb.random_backprop(RATE)),
     **{f"lab, {arm}": lambda arm=arm: in_lab(arm) for arm in LAB},
 }
 

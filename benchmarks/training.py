@@ -1,4 +1,4 @@
-"""The one loop of cases that train by a lab recipe."""
+"""The loop of the cases that train by a lab recipe."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,13 +25,13 @@ def train(
 ) -> nn.Module:
     """Train a recipe's net on what a strategy selects, and return the net.
 
-    `see` is called with the indices and the logits of every batch that is passed forward, the
-    epoch, and whether it is trained on or only scored. `weights` are of the losses of each example.
+    After each forward pass, `see` gets the indices and logits of the batch, the epoch, and whether
+    the batch is trained on or only scored. `weights` multiply the examples' losses.
     """
     torch.manual_seed(seed)
     model = recipe.make_model(data, seed=seed)
     optimizer = recipe.make_optimizer(model.parameters())
-    epoch = 0
+    epoch, augmentation, size = 0, recipe.augmentation, recipe.batch_size
 
     def outputs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         images, labels, indices = batch
@@ -39,7 +39,6 @@ def train(
         see(indices, logits.detach(), epoch, False)
         return logits, labels
 
-    augmentation, size = recipe.augmentation, recipe.batch_size
     loader = sb.SelectiveLoader(
         make_loader(data, batch_size=size, seed=seed, augmentation=augmentation, with_indices=True),
         model,
@@ -65,3 +64,11 @@ def train(
             loader.record(selection, losses)
             see(selection.indices, logits.detach(), epoch, True)
     return model
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module, data: LabData) -> Tensor:
+    """Return the outputs for all training examples, in eval mode and without augmentation."""
+    model.eval()
+    batches = make_loader(data, batch_size=1000, seed=0, shuffle=False)
+    return torch.cat([model(inputs) for inputs, _ in batches])

@@ -64,7 +64,7 @@ class StepTiming:
         device = torch.device(self.device)
         workload = make_workload(self.recipe, rate=1 / 3, device=device, root=root)
         rounds = time_steps(workload, ROUNDS)
-        scale = 1e6 / (rounds[0].steps * self.recipe.batch_size)
+        scale = 1e6 / rounds[0].rows
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
         found = {
             "kind": "step",

@@ -1,6 +1,6 @@
-"""What `scripts/gpu` measures beside `bench`: small steps, and rows of gradient zero.
+"""What `scripts/gpu` measures beside `bench`: small steps, and answers without a gradient.
 
-Seconds are the wall's, once the device is done. On another `device` it is a rehearsal.
+Times are wall seconds until the device is done. A `device` other than cuda is a rehearsal.
 """
 
 import time
@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Quantity, Rounds, case
+from benchmarks.cases.small import PERCEPTRON, epoch
 
-EXAMPLES, FEATURES, CLASSES, BATCH = 8192, 784, 10, 128
-NONZERO = 1 / 4  # of the rows
+NONZERO = 1 / 4  # of the answers
 STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
     "traditional": sb.traditional,
     "recorded": lambda: sb.recorded_sb(1 / 2),
@@ -25,120 +24,65 @@ STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
     "infobatch": sb.infobatch,
     "selective": lambda: sb.selective_backprop(1 / 2),
 }
-EPOCHS = 1000  # that a strategy is told of
 
 
 def rounds(
     arms: Mapping[str, Callable[[], float]], measure: str, unit: str = "ms", **about: Any
 ) -> Rounds:
-    """Return rounds of arms that return a number of units; each is told in those of the first."""
-    first = next(iter(arms))
+    """Return rounds of arms that return numbers; all but the first are divided by the first."""
+    first, *others = arms
     quantities = [Quantity(f"{first}, {measure}", lambda found: found[first], unit)]
-    for name in list(arms)[1:]:
-
-        def ratio(found: Mapping[str, float], name: str = name) -> float:
-            return found[name] / found[first]
-
+    for name in others:
+        ratio = partial(lambda name, found: found[name] / found[first], name)
         quantities.append(Quantity(f"{name} / {first}, {measure}", ratio))
     return Rounds(arms, quantities, about, known=False)
 
 
-def milliseconds(steps: Callable[[], int], device: torch.device) -> float:
-    """Return what one of the steps took that were taken."""
+def times(steps: Callable[[], int], device: torch.device) -> tuple[float, float]:
+    """Return the milliseconds of a step: until the device is done, and until all is queued.
+
+    `steps` returns how many steps it took.
+    """
     begun = time.perf_counter()
     taken = steps()
+    queued = time.perf_counter()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return 1e3 * (time.perf_counter() - begun) / taken
+    return 1e3 * (time.perf_counter() - begun) / taken, 1e3 * (queued - begun) / taken
+
+
+def milliseconds(steps: Callable[[], int], device: torch.device) -> float:
+    """Return the milliseconds of a step until the device is done."""
+    return times(steps, device)[0]
 
 
 @case("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 def small(*, device: str = "cuda") -> Iterator[Rounds]:
     """A step of a perceptron through the loader, against one of the bare loop."""
     where = torch.device(device)
-    arms = {"bare": partial(milliseconds, bare(where), where)}
+    arms = {"bare": partial(milliseconds, steps_of(None, where), where)}
     for name, make in STRATEGIES.items():
-        arms[name] = partial(milliseconds, selective(make(), where), where)
-    yield rounds(arms, "a step", device=device, batch_size=BATCH)
+        arms[name] = partial(milliseconds, steps_of(make(), where), where)
+    yield rounds(arms, "a step", device=device, batch_size=PERCEPTRON.batch)
 
 
-def parts(device: torch.device) -> tuple[nn.Module, DataLoader[Any], torch.optim.Optimizer]:
-    """Return a net, a loader, in pinned memory for a device, and an optimiser."""
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, CLASSES)).to(device)
-    data = TensorDataset(torch.randn(EXAMPLES, FEATURES), torch.randint(CLASSES, (EXAMPLES,)))
-    loader = DataLoader(data, BATCH, shuffle=True, pin_memory=device.type == "cuda")
-    return model, loader, torch.optim.SGD(model.parameters(), lr=0.01)
+def steps_of(strategy: sb.Strategy | None, device: torch.device) -> Callable[[], int]:
+    """Return a function that trains for an epoch and returns the number of its steps."""
+    model = PERCEPTRON.model().to(device)
+    loader = PERCEPTRON.loader(pin_memory=device.type == "cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loss_fn: Any = nn.CrossEntropyLoss()
+    selecting = None
+    if strategy is not None:
+        selecting = sb.SelectiveLoader(loader, model, loss_fn, strategy, epochs=1000, quiet=True)
+        loss_fn = selecting.loss_fn
 
+    def steps() -> int:
+        moved = ([part.to(device, non_blocking=True) for part in batch] for batch in loader)
+        return len(epoch(selecting or moved, model, loss_fn, optimizer, sb.Stopwatch()))
 
-def bare(device: torch.device) -> Callable[[], int]:
-    """Return what trains an epoch, and returns its steps."""
-    model, loader, optimizer = parts(device)
-    loss_fn = nn.CrossEntropyLoss()
-
-    def epoch() -> int:
-        for batch in loader:
-            inputs, targets = (part.to(device, non_blocking=True) for part in batch)
-            optimizer.zero_grad()
-            loss_fn(model(inputs), targets).backward()
-            optimizer.step()
-        return len(loader)
-
-    return epoch
-
-
-def selective(strategy: sb.Strategy, device: torch.device) -> Callable[[], int]:
-    """Return the same with a strategy."""
-    model, loader, optimizer = parts(device)
-    selecting = sb.SelectiveLoader(
-        loader, model, nn.CrossEntropyLoss(), strategy, epochs=EPOCHS, quiet=True
-    )
-    loss_fn = selecting.loss_fn
-
-    def epoch() -> int:
-        steps = 0
-        for inputs, targets in selecting:
-            optimizer.zero_grad()
-            loss_fn(model(inputs), targets).backward()
-            optimizer.step()
-            steps += 1
-        return steps
-
-    epoch()  # the first finds things out
-    return epoch
-
-
-def loss_step(loss: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the milliseconds of a loss and its gradients."""
-
-    def step() -> int:
-        loss().backward()
-        return 1
-
-    return milliseconds(step, device)
-
-
-@case("src/selective_backprop/_rollouts/nonzero_rows.py")
-def nonzero(*, width: int = 2048, rows: int = 8192, device: str = "cuda") -> Iterator[Rounds]:
-    """A step on the rows that have a gradient, against one on all, of which most have none."""
-    where = torch.device(device)
-    torch.manual_seed(0)
-    layers = [nn.Linear(width, width), nn.ReLU()] * 4
-    model = nn.Sequential(*layers, nn.Linear(width, CLASSES)).to(where)
-    worth = (torch.rand(rows, device=where) < NONZERO).float()
-    batch = torch.randn(rows, width, device=where), worth
-    left_out = sb.NonzeroRows()
-
-    def losses(inputs: Tensor, worth: Tensor) -> Tensor:
-        return worth * model(inputs).square().mean(1)
-
-    def ours() -> Tensor:
-        [(kept, selection)] = left_out(batch, worth)
-        return (selection.weights * losses(*kept)).mean()
-
-    arms = {"all rows": lambda: losses(*batch).mean(), "NonzeroRows": ours}
-    times = {name: partial(loss_step, loss, where) for name, loss in arms.items()}
-    yield rounds(times, "a step", device=device, share=NONZERO)
+    steps()  # the first epoch finds things out
+    return steps
 
 
 class Policy(nn.Module):
@@ -161,10 +105,7 @@ class Policy(nn.Module):
         return -functional.cross_entropy(logits, tokens[:, 1:], reduction="none")
 
 
-@case(
-    "src/selective_backprop/_rollouts/nonzero_rows.py",
-    "src/selective_backprop/_rollouts/answers.py",
-)
+@case("src/selective_backprop/_rollouts")
 def rollouts(
     *,
     width: int = 1024,
@@ -184,33 +125,27 @@ def rollouts(
     rewards = (torch.rand(prompts, answers, device=where) < 0.5).float()
     rewards[round(NONZERO * prompts) :] = 0.0  # whose answers are all wrong
     left_out = sb.NonzeroRows()
+    half = torch.autocast(where.type, torch.bfloat16, enabled=where.type == "cuda")
 
-    def update(kept: Tensor) -> float:
+    def update(kept: Tensor) -> int:
         advantages = torch.where(kept, rewards - rewards.mean(1, keepdim=True), 0.0).flatten()
+        [(batch, _)] = left_out((rows, advantages), kept.flatten())
+        for tokens, advantage in zip(*(part.split(micro) for part in batch), strict=True):
+            with torch.no_grad(), half:
+                before = policy(tokens)
+            with half:
+                ratios = (policy(tokens) - before).exp()
+            (-(ratios.mean(1) * advantage).sum() / len(rows)).backward()
+        policy.zero_grad()
+        return 1
 
-        def step() -> int:
-            [(batch, _)] = left_out((rows, advantages), kept.flatten())
-            for tokens, advantage in zip(*(part.split(micro) for part in batch), strict=True):
-                with torch.no_grad(), half(where, where.type == "cuda"):
-                    before = policy(tokens)
-                with half(where, where.type == "cuda"):
-                    ratios = (policy(tokens) - before).exp()
-                (-(ratios.mean(1) * advantage).sum() / len(rows)).backward()
-            policy.zero_grad()
-            return 1
-
-        return milliseconds(step, where)
-
+    informative = sb.informative(rewards)
+    kept = {
+        "all answers": torch.ones_like(informative),
+        "those with a gradient": informative,
+        "of these, half": informative & sb.max_variance(rewards, answers // 2),
+    }
     arms = {
-        "all answers": partial(update, torch.ones_like(rewards, dtype=torch.bool)),
-        "those with a gradient": partial(update, sb.informative(rewards)),
-        "of these, half": partial(
-            update, sb.informative(rewards) & sb.max_variance(rewards, answers // 2)
-        ),
+        name: partial(milliseconds, partial(update, rows), where) for name, rows in kept.items()
     }
     yield rounds(arms, "an update", device=device, share=NONZERO, width=width, length=length)
-
-
-def half(device: torch.device, enabled: bool) -> torch.autocast:
-    """Return autocast to bfloat16, or nothing."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)

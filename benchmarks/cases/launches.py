@@ -1,18 +1,27 @@
-"""Counts: host waits and kernels of a batch on a CUDA device that is made up, calls on a CPU."""
+"""Counts: host waits and kernels of a batch on a CUDA device that is made up, calls on a CPU.
 
+Where steps are small, calls of the package's functions are most of the time that selection takes.
+Unlike time, their number is the same on any machine. Comprehensions do not count, since newer
+versions of Python call none, and a generator counts once, not each time that it continues.
+"""
+
+import inspect
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from benchmarks.calls import ARMS
-from benchmarks.case import Once, Row, case, value
-from benchmarks.stale import ROOT
+import selective_backprop as sb
+from benchmarks.case import ROOT, Row, case, value
+from benchmarks.tiny import RATE, examples, in_step, through_loader
 
-# The most host waits and kernels of a batch, in the lab host waits of an epoch; None where kernels
-# are not judged.
-# Counting visits in a ledger takes two kernels more every 64 batches.
+# The most host waits and kernels of a batch; of the lab, host waits of an epoch. With None, kernels
+# are not judged. Counting visits in a ledger takes two kernels more every 64 batches.
 LIMITS: dict[str, tuple[int, int | None]] = {
     "plain loop": (0, 25),
     "traditional": (0, 25),
@@ -51,33 +60,84 @@ CALLS = {
 }
 
 
+EXAMPLES, EPOCHS = 480, 3  # in the last epoch `stale` selects by remembered scores
+HOME = str(Path(sb.__file__).parent)
+
+
+@contextmanager
+def counting() -> Iterator[SimpleNamespace]:
+    """Count the calls inside, as `calls` of what is yielded."""
+    counted = SimpleNamespace(calls=0)
+    starts: dict[Any, int] = {}  # of the package's functions; -1 for others
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        if code not in starts:
+            made = code.co_name.startswith("<") and code.co_name != "<lambda>"
+            ours = code.co_filename.startswith(HOME) and not made
+            starts[code] = frame.f_lasti if ours else -1
+        start = starts[code]
+        goes_on = code.co_flags & inspect.CO_GENERATOR and frame.f_lasti != start
+        counted.calls += start >= 0 and not goes_on
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield counted
+    finally:
+        sys.setprofile(before)
+
+
+def per_step(steps: Iterator[None]) -> float:
+    with counting() as counted:
+        taken = sum(1 for _ in steps)
+    return counted.calls / taken
+
+
+def counted(strategy: sb.Strategy, epoch: int = -1) -> float:
+    return per_step(through_loader(examples(EXAMPLES), strategy, EPOCHS, epoch=epoch))
+
+
+def in_steps(strategy: sb.Strategy) -> float:
+    batches = list(examples(EXAMPLES))
+    return per_step(in_step(strategy, [batches[0], *batches]))
+
+
+ARMS: dict[str, Callable[[], float]] = {
+    "traditional": lambda: counted(sb.traditional()),
+    "random_backprop": lambda: counted(sb.random_backprop(RATE)),
+    "selective_backprop": lambda: counted(sb.selective_backprop(RATE)),
+    "stale_sb, scored": lambda: counted(sb.stale_sb(RATE), epoch=1),
+    "stale_sb": lambda: counted(sb.stale_sb(RATE)),
+    "recorded_sb": lambda: counted(sb.recorded_sb(RATE)),
+    "infobatch": lambda: counted(sb.infobatch()),
+    "auto": lambda: counted(sb.auto()),
+    "SelectiveStep": lambda: in_steps(sb.selective_backprop(RATE, warmup_epochs=0)),
+    "SelectiveStep, random_backprop": lambda: in_steps(sb.random_backprop(RATE)),
+}
+
+
 @case("src/selective_backprop")
-def calls() -> Iterator[Once]:
-    """Calls of the package's functions in a training step, counted, so the same everywhere."""
+def calls() -> Iterator[Row]:
+    """Calls of the package's functions in a training step: the same on every machine."""
     for name, count in ARMS.items():
-        most = CALLS[name]
-        yield Once(
-            {"strategy": name},
-            lambda count=count, most=most: [value("calls", count(), "a step", most)],
-        )
+        yield value("calls", count(), "a step", CALLS[name], strategy=name)
 
 
 @case("src/selective_backprop")
-def launches() -> Iterator[Once]:
-    """Host waits and kernels of a steady batch by strategy, counted, so the same everywhere."""
-
-    def find() -> Iterator[Row]:
-        found = subprocess.run(
-            [sys.executable, "-m", "benchmarks.launches"],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": "src:.:tests/fixtures"},
-            check=True,
-            stdout=subprocess.PIPE,
-        )
-        for name, (waits, kernels) in json.loads(found.stdout).items():
-            most_waits, most_kernels = LIMITS[name]
-            of = "an epoch" if name.startswith("lab") else "a batch"
-            yield value("host waits", waits, of, most_waits, strategy=name)
-            yield value("kernels", kernels, "a batch", most_kernels, strategy=name)
-
-    yield Once({}, find)
+def launches() -> Iterator[Row]:
+    """Host waits and kernels of a steady batch by strategy: the same on every machine."""
+    found = subprocess.run(
+        [sys.executable, "-m", "benchmarks.launches"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "src:.:tests/fixtures"},
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    for name, (waits, kernels) in json.loads(found.stdout).items():
+        most_waits, most_kernels = LIMITS[name]
+        of = "an epoch" if name.startswith("lab") else "a batch"
+        yield value("host waits", waits, of, most_waits, strategy=name)
+        yield value("kernels", kernels, "a batch", most_kernels, strategy=name)

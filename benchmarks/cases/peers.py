@@ -1,6 +1,6 @@
 """Others' programs beside the loader: what a step of theirs costs, and whether they choose alike.
 
-None of their code is here. Fetch it from GitHub, and `--set` where it is, of any of them:
+None of their code is here. Fetch any of these from GitHub, and `--set` its path:
 
     composer=FILE     mosaicml/composer, algorithms/selective_backprop/selective_backprop.py
     infobatch=FILE    NUS-HPC-AI-Lab/InfoBatch, infobatch/infobatch.py
@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from benchmarks.case import Once, Rounds, Row, case, value
+from benchmarks.case import Rounds, Row, case, value
 from benchmarks.cases.gpu import milliseconds, rounds
-from selective_backprop_lab.bench.workload import made_up
+from selective_backprop_lab.data.made_up import made_up
 from selective_backprop_lab.nets.models import make_model
 
 EPOCHS, PASSES, OFTEN = 100_000, 30, 0.75  # of the training; that are counted; share of them
@@ -55,9 +55,9 @@ class Job:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
 
     def loader(self, data: Any = None, size: int = 0, **order: Any) -> DataLoader[Any]:
-        data, pinned = self.examples if data is None else data, self.device.type == "cuda"
-        options = order or {"shuffle": True}
-        return DataLoader(data, size or self.size, drop_last=True, pin_memory=pinned, **options)
+        pinned, order = self.device.type == "cuda", order or {"shuffle": True}
+        data = self.examples if data is None else data
+        return DataLoader(data, size or self.size, drop_last=True, pin_memory=pinned, **order)
 
     def batches(self, loader: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
         while True:
@@ -186,7 +186,7 @@ def peers(
     size: int = 128,
     rate: float = 0.5,
     device: str = "cuda",
-) -> Iterator[Rounds | Once]:
+) -> Iterator[Rounds | Row]:
     """A step of ours and of others' programs, of a bare one, and which examples both choose."""
     warnings.simplefilter("ignore")  # the authors' program is of 2019
     data, where, epoch = made_up("3x32x32/10", examples), torch.device(device), examples // size
@@ -225,13 +225,10 @@ def peers(
             counts[rows.cpu()] += number >= epoch
         return counts
 
-    def agreement(name: str) -> list[Row]:
+    for name in makes:  # of our own, it says what chance does
         own = often("sb.infobatch" if "infobatch" in name else "selective_backprop")
         top = own >= OFTEN * own.max()
         other = often(name) + torch.rand(examples)  # chance decides among equals
-        both = top[other.topk(int(top.sum())).indices]
-        share = both.float().mean().item()
-        return [value("on top with it, of the rows that are with ours", share, "share")]
-
-    for name in makes:  # of our own, it says what chance does
-        yield Once(about | {"program": name}, partial(agreement, name))
+        share = top[other.topk(int(top.sum())).indices].float().mean().item()
+        row = value("on top with it, of the rows that are with ours", share, "share")
+        yield about | {"program": name} | row

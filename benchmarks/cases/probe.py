@@ -1,7 +1,7 @@
 """What limits training on a GPU: the device, the host that launches kernels, or the loading.
 
-Each has two times: the wall's, once the device is done, and the host's, until all is queued or, of
-the lab, in CPU seconds. Where both are equal, the host is the limit. On a CPU it is a rehearsal.
+Everything has two times. *Wall* is the time until the device is done. *Host* is the time until all
+work is queued; in the lab it is CPU time. If both are equal, the host is the limit.
 """
 
 import time
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.case import Quantity, Rounds, case
-from selective_backprop_lab.bench.workload import made_up
+from benchmarks.cases.gpu import times
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.made_up import made_up
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Precision, find_recipe
 from selective_backprop_lab.strategies import StrategyOptions
@@ -42,15 +43,15 @@ def rounds(arms: Mapping[str, Callable[[], Times]], unit: str, **about: Any) -> 
     return Rounds(arms, quantities, about, known=False)
 
 
-def times(act: Callable[[], object], count: int, device: torch.device) -> Times:
-    """Return the milliseconds of an act that is repeated: until the device is done, and queued."""
-    begun = time.perf_counter()
-    for _ in range(count):
-        act()
-    queued = time.perf_counter()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return 1e3 * (time.perf_counter() - begun) / count, 1e3 * (queued - begun) / count
+def repeated(act: Callable[[], object], count: int, device: torch.device) -> Callable[[], Times]:
+    """Return a function that repeats an act, and returns its times in milliseconds."""
+
+    def acts() -> int:
+        for _ in range(count):
+            act()
+        return count
+
+    return partial(times, acts, device)
 
 
 class Trainer:
@@ -118,7 +119,7 @@ def steps(
         matrix = torch.randn(SIDE, SIDE, device=where, dtype=torch.bfloat16)
         acts[f"a product of {SIDE} cubed"] = lambda: matrix @ matrix  # 1.1 PFLOP a second is 1 ms
         acts[f"a copy of {matrix.nbytes >> 20} MiB"] = matrix.clone
-    arms = {name: partial(times, act, count, where) for name, act in acts.items()}
+    arms = {name: repeated(act, count, where) for name, act in acts.items()}
     yield rounds(arms, "ms", device=device, net=net, batch_size=size)
 
 
@@ -152,8 +153,7 @@ def compiled(
     where = torch.device(device)
     for mode in ("graph", "default", "reduce-overhead") if where.type == "cuda" else ("default",):
         made = Trainer(net, size, where, mode, fused=True)
-        arms = {"a step": partial(times, made.step, count, where)}
+        arms = {"a step": repeated(made.step, count, where)}
         if not made.graphed:
-            score = partial(made.score, made.window)
-            arms["scoring a window"] = partial(times, score, count, where)
+            arms["scoring a window"] = repeated(partial(made.score, made.window), count, where)
         yield rounds(arms, "ms", device=device, net=net, batch_size=size, mode=mode)

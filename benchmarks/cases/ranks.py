@@ -1,82 +1,75 @@
 """What ranks exchange for each training batch, beside what DDP exchanges for it anyway.
 
-Two processes with gloo, of one thread each, on this machine. In every round each of them waits for
-the other, then does each thing once, and the wall clock of the slower rank counts. The exchange is
-what selecting by scores that cost nothing takes in a group, less what it takes alone.
+The processes use gloo and one thread each, on this machine. They begin each piece of work together,
+and the wall clock of the slowest counts.
 """
 
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-from benchmarks.case import Once, Row, case, value
-from benchmarks.images import BATCH, RATE, WINDOW, Net
+from benchmarks.case import Row, case, value
+from benchmarks.cases.steps import BATCH, RATE, WINDOW, Net
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import HEAD, Exchange, Head, Status
 from selective_backprop_lab.nets.small import resnet9
 
-RANKS, WIDTHS = 2, (8, 16)
-ABOUT = {"ranks": RANKS, "backend": "gloo", "batch_size": BATCH, "window": WINDOW}
-ABOUT |= {"clock": "wall clock of the slower rank, interleaved rounds"}
+CODE = "src/selective_backprop/_distributed"
+WIDTHS = (8, 16)
 
 
-@case("src/selective_backprop/_distributed", "src/selective_backprop/_memory")
-def ranks(*, rounds: int = 100) -> Iterator[Once]:
-    """What ranks exchange for each training batch, beside what DDP exchanges for it anyway."""
-    yield Once(ABOUT, lambda: measured(rounds))
+@case(CODE, "src/selective_backprop/_memory")
+def ranks(*, ranks: int = 2, rounds: int = 100) -> Iterator[Row]:
+    """What ranks exchange for each training batch, beside a sum of gradients and a step of DDP."""
+    about = {"ranks": ranks, "backend": "gloo", "batch_size": BATCH, "window": WINDOW}
+    yield from (about | row for row in in_processes(ranks, beside_a_step, rounds))
 
 
-@case("src/selective_backprop/_distributed")
+@case(CODE)
 def exchange(
     *,
     ranks: tuple[int, ...] = (2, 4, 8),
     scores: tuple[int, ...] = (0, 384, 3072),
     rounds: int = 200,
-) -> Iterator[Once]:
+) -> Iterator[Row]:
     """What one message of each rank takes, by ranks and scores in it."""
     for size in ranks:
-        about = {"ranks": size, "backend": "gloo", "clock": "wall clock of the slowest rank"}
-        yield Once(about, lambda size=size: in_processes(exchange_scores, size, (scores, rounds)))
+        about = {"ranks": size, "backend": "gloo"}
+        yield from (about | row for row in in_processes(size, exchange_scores, scores, rounds))
 
 
-@case("src/selective_backprop/_distributed", "src/selective_backprop/_pipeline/lockstep.py")
+@case(CODE, "src/selective_backprop/_pipeline/lockstep.py")
 def overlap(
     *, ranks: tuple[int, ...] = (2, 4, 8), step: float = 0.1, rounds: int = 60
-) -> Iterator[Once]:
+) -> Iterator[Row]:
     """Seconds between two steps in which a process only sleeps, by when messages are awaited."""
     for size in ranks:
         about = {"ranks": size, "backend": "gloo", "batch_size": BATCH, "window": WINDOW}
-        yield Once(
-            about | {"step": step},
-            lambda size=size: in_processes(between_steps, size, (step, rounds)),
-        )
+        about["step"] = step
+        yield from (about | row for row in in_processes(size, between_steps, step, rounds))
 
 
-def measured(rounds: int) -> list[Row]:
-    """Measure in processes of their own."""
-    return in_processes(be_a_rank, RANKS, (rounds,))
+Join = Callable[[], None]  # makes a process one of the group
 
 
-def in_processes(work: Callable[..., None], ranks: int, arguments: tuple[object, ...]) -> list[Row]:
-    """Return what the first of some ranks found, which all do `work` in processes of their own."""
+def in_processes(ranks: int, work: Callable[..., list[Row]], *arguments: object) -> list[Row]:
+    """Return what the first of some processes finds that all do `work`, called with a `Join`."""
     context = get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        processes = [
-            context.Process(target=work, args=(rank, ranks, folder, *arguments))
-            for rank in range(ranks)
-        ]
+        told = [(rank, ranks, folder, work, arguments) for rank in range(ranks)]
+        processes = [context.Process(target=be_a_rank, args=each) for each in told]
         for process in processes:
             process.start()
         for process in processes:
@@ -86,47 +79,27 @@ def in_processes(work: Callable[..., None], ranks: int, arguments: tuple[object,
         return json.loads((folder / "found.json").read_text(encoding="utf-8"))
 
 
-class Scores(IterableDataset[Tensor]):
-    """Batches of scores without end."""
-
-    def __iter__(self) -> Iterator[Tensor]:
-        generator = torch.Generator().manual_seed(0)
-        while True:
-            yield torch.rand(BATCH, generator=generator)
-
-
-def selecting() -> Callable[[], object]:
-    """Return what selects a training batch, with all ranks, by scores that cost nothing."""
-    loader = sb.SelectiveLoader(
-        DataLoader(Scores(), batch_size=None),
-        nn.Identity(),
-        None,
-        sb.selective_backprop(RATE, warmup_epochs=0),
-        losses=lambda model, batch: batch,
-        batch_size=BATCH,
-        quiet=True,
-    )
-    endless = iter(loader)
-    next(endless)
-    return lambda: next(endless)
+def be_a_rank(
+    rank: int, ranks: int, folder: Path, work: Callable[..., list[Row]], arguments: Sequence[object]
+) -> None:
+    """Do the work as one of the ranks; the first writes what it found."""
+    torch.set_num_threads(1)
+    group = {"init_method": f"file://{folder / 'store'}", "world_size": ranks, "rank": rank}
+    rows = work(partial(distributed.init_process_group, "gloo", **group), *arguments)
+    if rank == 0:
+        (folder / "found.json").write_text(json.dumps(rows), encoding="utf-8")
+    distributed.destroy_process_group()
 
 
-def training(width: int) -> tuple[Callable[[], object], Callable[[], object], int]:
-    """Return a sum of gradients, a training step, and the bytes of the gradients."""
-    net = Net(resnet9(3, 10, width=width))
-    gradients = torch.zeros(sum(parameter.numel() for parameter in net.model.parameters()))
-    net.model = DistributedDataParallel(net.model)
-    images = torch.randn(BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(10, (BATCH,))
-    return (
-        lambda: distributed.all_reduce(gradients),
-        lambda: net.step(images, labels),
-        gradients.nbytes,
-    )
+def seconds_of(quantity: str, seconds: Sequence[float], **more: object) -> Row:
+    """Return a row with the median and the quartiles of some seconds."""
+    low, middle, high = statistics.quantiles(seconds, n=4)
+    spread = {"low": low, "high": high, "rounds": len(seconds)}
+    return value(quantity, middle, "seconds") | spread | more
 
 
-def slower(work: Callable[[], object]) -> float:
-    """Return the seconds that the slower rank takes for some work that both begin together."""
+def slowest(work: Callable[[], object]) -> float:
+    """Return the seconds that the slowest rank takes for some work that all begin together."""
     distributed.barrier()
     start = time.perf_counter()
     work()
@@ -135,83 +108,72 @@ def slower(work: Callable[[], object]) -> float:
     return float(seconds)
 
 
-def join(rank: int, ranks: int, folder: Path) -> None:
-    """Become one of the ranks of a group."""
-    torch.set_num_threads(1)
-    store = f"file://{folder / 'store'}"
-    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+def selecting(steps: int, overlap: bool = False) -> sb.SelectiveLoader:
+    """Return a loader that selects by scores that cost nothing, for so many steps an epoch."""
+    data = TensorDataset(torch.rand(WINDOW * steps, generator=torch.Generator().manual_seed(0)))
+    strategy = sb.selective_backprop(RATE, warmup_epochs=0)
+    options = {"losses": lambda model, batch: batch[0], "batch_size": BATCH, "quiet": True}
+    loader = DataLoader(data, BATCH)
+    return sb.SelectiveLoader(loader, nn.Identity(), None, strategy, overlap=overlap, **options)
 
 
-def exchange_scores(
-    rank: int, ranks: int, folder: Path, scores: tuple[int, ...], rounds: int
-) -> None:
-    """Be one of the ranks that exchange so many scores; the first writes what was found."""
-    join(rank, ranks, folder)
+def exchange_scores(join: Join, scores: Sequence[int], rounds: int) -> list[Row]:
+    """Exchange so many scores."""
+    join()
     group, rows = find_ranks(), []
     assert isinstance(group, Group)
     for count in scores:
         swap = partial(Exchange(group, count).swap, Head(Status.READY, 0, 0), [torch.rand(count)])
-        times = [slower(swap) for _ in range(rounds + 10)][10:]
-        low, middle, high = statistics.quantiles(times, n=4)
-        spread = {"low": low, "high": high, "rounds": rounds, "message_bytes": 4 * (HEAD + count)}
-        rows.append(value("exchange", middle, "seconds") | spread)
-    if rank == 0:
-        (folder / "found.json").write_text(json.dumps(rows), encoding="utf-8")
-    distributed.destroy_process_group()
+        times = [slowest(swap) for _ in range(rounds + 10)][10:]
+        rows.append(seconds_of("exchange", times, message_bytes=4 * (HEAD + count)))
+    return rows
 
 
-def between_steps(rank: int, ranks: int, folder: Path, step: float, rounds: int) -> None:
-    """Be one of the ranks that take steps; the first writes how long it was between them."""
-    torch.set_num_threads(1)
-    data = DataLoader(TensorDataset(torch.rand(WINDOW * (rounds + 2))), BATCH)
-
-    def selecting(overlap: bool = False) -> sb.SelectiveLoader:
-        strategy = sb.selective_backprop(RATE, warmup_epochs=0)
-        options = {"losses": lambda model, batch: batch[0], "batch_size": BATCH, "quiet": True}
-        return sb.SelectiveLoader(data, nn.Identity(), None, strategy, overlap=overlap, **options)
-
-    loaders = {"no other rank": selecting()}  # built before there is a group
-    join(rank, ranks, folder)
-    loaders |= {"before the step": selecting(), "after the step": selecting(overlap=True)}
+def between_steps(join: Join, step: float, rounds: int) -> list[Row]:
+    """Take steps that sleep, and time what is between them."""
+    loaders = {"no other rank": iter(selecting(rounds + 2))}
+    next(loaders["no other rank"])  # before there is a group
+    join()
+    loaders["before the step"] = iter(selecting(rounds + 2))
+    loaders["after the step"] = iter(selecting(rounds + 2, overlap=True))
     rows = []
-    for name, loader in loaders.items():
+    for name in [*loaders]:
         distributed.barrier()
-        batches, seconds = iter(loader), []
+        batches, seconds = loaders.pop(name), []
         for _ in range(rounds + 1):
             start = time.perf_counter()
             next(batches)
             seconds.append(time.perf_counter() - start)
             time.sleep(step)
         del batches
-        low, middle, high = statistics.quantiles(seconds[1:], n=4)
-        spread = {"low": low, "high": high, "rounds": rounds, "awaited": name}
-        rows.append(value("between steps", middle, "seconds") | spread)
-    if rank == 0:
-        (folder / "found.json").write_text(json.dumps(rows), encoding="utf-8")
-    distributed.destroy_process_group()
+        rows.append(seconds_of("between steps", seconds[1:], awaited=name))
+    return rows
 
 
-def be_a_rank(rank: int, ranks: int, folder: Path, rounds: int) -> None:
-    """Be one of the ranks; the first writes what was found into the folder."""
-    torch.set_num_threads(1)
-    alone = selecting()  # before there is a group
-    join(rank, ranks, folder)
-    together = selecting()
-    rows = []
+def beside_a_step(join: Join, rounds: int) -> list[Row]:
+    """Select alone and with all ranks, sum gradients, and take a training step of DDP."""
+    steps = 2 + len(WIDTHS) * (rounds + 1)
+    alone = iter(selecting(steps))
+    next(alone)  # before there is a group
+    join()
+    together, rows = iter(selecting(steps)), []
     for width in WIDTHS:
-        reduce, step, size = training(width)
-        works = (alone, together, reduce, step)
+        net = Net(resnet9(3, 10, width=width))
+        gradients = torch.zeros(sum(weights.numel() for weights in net.model.parameters()))
+        net.model = DistributedDataParallel(net.model)
+        images = torch.randn(BATCH, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+        works = (
+            *(partial(next, alone), partial(next, together)),
+            partial(distributed.all_reduce, gradients),
+            partial(net.step, images, torch.randint(10, (BATCH,))),
+        )
         for work in works:
-            slower(work)  # the first time is not the usual one
-        times = [[slower(work) for work in works] for _ in range(rounds)]
-        about = {"net": f"resnet9, width {width}", "gradient_bytes": size}
+            slowest(work)  # the first time takes longer
+        times = [[slowest(work) for work in works] for _ in range(rounds)]
+        about = {"net": f"resnet9, width {width}", "gradient_bytes": gradients.nbytes}
         about["message_bytes"] = 4 * (WINDOW + HEAD)
-        exchange = [group - single for single, group, _, _ in times]
-        columns = (exchange, *([each[place] for each in times] for place in (2, 3)))
-        for name, seconds in zip(("exchange", "all-reduce", "step"), columns, strict=True):
-            low, _, high = statistics.quantiles(seconds, n=4)
-            spread = {"low": low, "high": high, "rounds": rounds}
-            rows.append(value(name, statistics.median(seconds), "seconds") | spread | about)
-    if rank == 0:
-        (folder / "found.json").write_text(json.dumps(rows), encoding="utf-8")
-    distributed.destroy_process_group()
+        single, group, sums, steps = zip(*times, strict=True)
+        more = [both - own for own, both in zip(single, group, strict=True)]
+        for name, seconds in (("exchange", more), ("all-reduce", sums), ("step", steps)):
+            rows.append(seconds_of(name, seconds, **about))
+    return rows

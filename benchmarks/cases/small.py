@@ -1,8 +1,9 @@
 """What strategies add where steps are small, beyond the bare loader and the passes.
 
-Every arm trains anew in each round, and its first epoch is not measured. What a strategy adds is
-what its batches and losses take, less what the bare loader takes for the examples that it loads,
-the bare loss for those trained on, and a plain forward pass with losses for those that are scored.
+Every arm trains anew in each round, and its first epoch is not measured. To compute what a strategy
+adds, take the time of its batches and losses. Subtract what the bare loader takes for the examples
+that the strategy loads, the bare loss for those that it trains on, and a plain forward pass with
+losses for those that it scores.
 """
 
 import time
@@ -22,13 +23,11 @@ from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.recipe import find_recipe
 
-EXAMPLES, CLASSES, WORDS, LENGTH = 4096, 10, 5000, 40
+EXAMPLES, CLASSES = 4096, 10
 EPOCHS = 2  # measured, after the first
 STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
-    "traditional": sb.traditional,
     "random": lambda: sb.random_backprop(1 / 2),
     "selective": lambda: sb.selective_backprop(1 / 2, warmup_epochs=0),
-    "stale": lambda: sb.stale_sb(1 / 2, epochs=1 + EPOCHS, schedule=sb.Schedule()),
     "recorded": lambda: sb.recorded_sb(1 / 2),
     "auto": sb.auto,
 }
@@ -49,32 +48,26 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """What the tables call it."""
         if self.net == "digits":
             return "digits of the demo"
         how = ", read one by one" if self.read else ""
         return f"{self.net}, {self.inputs} features, batches of {self.batch}{how}"
 
     def model(self) -> nn.Module:
-        """Return the net, seeded."""
         torch.manual_seed(0)
         return NETS[self.net](self.inputs)
 
-    def loader(self) -> DataLoader[Any]:
+    def loader(self, **options: Any) -> DataLoader[Any]:
         """Return a loader of examples whose classes a small net can learn in part."""
         if self.net == "digits":
             data, how = datasets.load("digits"), find_recipe("digits").augmentation
             return make_loader(data, batch_size=self.batch, seed=0, augmentation=how)
         generator = torch.Generator().manual_seed(0)
-        kind = Read if self.read else TensorDataset
-        if self.net == "bag of words":
-            words = torch.randint(WORDS, (EXAMPLES, self.inputs), generator=generator)
-            return DataLoader(kind(words, words[:, 0] % CLASSES), self.batch, shuffle=True)
         teacher = torch.randn(self.inputs, CLASSES, generator=generator)
         inputs = torch.randn(EXAMPLES, self.inputs, generator=generator)
         noise = torch.randn(EXAMPLES, CLASSES, generator=generator)
-        classes = (inputs @ teacher + noise).argmax(1)
-        return DataLoader(kind(inputs, classes), self.batch, shuffle=True)
+        data = (Read if self.read else TensorDataset)(inputs, (inputs @ teacher + noise).argmax(1))
+        return DataLoader(data, self.batch, shuffle=True, **options)
 
 
 def deep(inputs: int) -> nn.Module:
@@ -90,144 +83,127 @@ NETS: dict[str, Callable[[int], nn.Module]] = {
     "perceptron": lambda inputs: nn.Sequential(
         nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, CLASSES)
     ),
-    "bag of words": lambda inputs: nn.Sequential(
-        nn.EmbeddingBag(WORDS, 32), nn.Linear(32, CLASSES)
-    ),
     "97 modules": deep,
     "digits": lambda inputs: find_recipe("digits").make_model(datasets.load("digits"), seed=0),
 }
-WORKLOADS = [
-    *(
-        Workload(net, inputs, batch)
-        for net in ("linear", "perceptron")
-        for inputs in (20, 784)
-        for batch in (32, 128)
-    ),
-    Workload("bag of words", LENGTH, 32),
-    Workload("97 modules", 20, 32),
-    Workload("linear", 20, 32, read=True),
-    Workload("perceptron", 784, 128, read=True),
-    Workload("digits", 0, 64),
-]
+PERCEPTRON = Workload("perceptron", 784, 128)
+WORKLOADS = (
+    *(Workload("linear", 20, 32), Workload("perceptron", 784, 32), PERCEPTRON),
+    *(Workload("97 modules", 20, 32), Workload("linear", 20, 32, read=True)),
+    *(Workload("perceptron", 784, 128, read=True), Workload("digits", 0, 64)),
+)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Spent:
-    """CPU seconds and counts of the measured epochs of one training."""
+    """What the measured epochs of one training took."""
 
-    next: float = 0.0  # that taking batches took
-    loss: float = 0.0  # that the loss took
-    passes: float = 0.0  # that everything else of a step took
-    forward: float = 0.0  # of plain forward passes with one loss per row, in the bare arm
-    batches: int = 0  # of training
-    trained: int = 0  # examples in them
-    loaded: int = 0
-    scored: int = 0
-    candidates: int = 0
+    seconds: Mapping[str, float]  # of "other", for taking batches, of "loss" and of "passes"
+    batches: int  # that were trained on
+    trained: int  # examples in them
+    loaded: int
+    scored: int
+    candidates: int
 
     @property
     def per_example(self) -> float:
-        """Seconds of all of the training for each example that is trained on."""
-        return (self.next + self.loss + self.passes) / self.trained
+        """Seconds of the whole training for each example that is trained on."""
+        return sum(self.seconds.values()) / self.trained
 
 
-Found = Mapping[str, Spent]
+Found = Mapping[str, Any]  # a Spent of each arm; "forward", seconds of plain forward passes
 
 
 @case("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 def small(*, workload: str = "") -> Iterator[Rounds]:
-    """What strategies add where steps are small, of the workloads whose names begin so."""
+    """What strategies add where steps are small, in workloads whose names begin with `workload`."""
     for each in WORKLOADS:
         if each.name.startswith(workload):
             arms = {arm: partial(train, each, arm) for arm in ("bare", *STRATEGIES)}
+            arms["forward"] = partial(forward_seconds, each)
             yield Rounds(arms, [*_quantities(each.batch)], {"workload": each.name}, known=False)
 
 
 def _quantities(batch: int) -> Iterator[Quantity]:
     unit = "microseconds per batch"
-    yield Quantity("bare batch", lambda f: 1e6 * f["bare"].next / f["bare"].batches, unit)
+    yield Quantity(
+        "bare batch", lambda f: 1e6 * f["bare"].seconds["other"] / f["bare"].batches, unit
+    )
     for arm in STRATEGIES:
         about = {"strategy": arm}
         yield Quantity("added", partial(added, arm, batch), unit, about=about)
-        for other in ("bare", "traditional"):
-            ratio = partial(_per_example, arm, other)
-            yield Quantity(f"example, in {other}'s", ratio, about=about)
+        ratio = partial(lambda arm, f: f[arm].per_example / f["bare"].per_example, arm)
+        yield Quantity("example, in bare's", ratio, about=about)
 
 
 def added(arm: str, batch: int, found: Found) -> float:
     """Return what a strategy adds, in microseconds per candidate batch."""
-    spent, bare = found[arm], found["bare"]
+    own, bare = found[arm], found["bare"]
     passes = (
-        bare.next * spent.loaded / bare.loaded
-        + bare.loss * spent.trained / bare.trained
-        + bare.forward * spent.scored / bare.trained
+        bare.seconds["other"] * own.loaded / bare.loaded
+        + bare.seconds["loss"] * own.trained / bare.trained
+        + found["forward"] * own.scored / bare.trained
     )
-    return 1e6 * (spent.next + spent.loss - passes) / (spent.candidates / batch)
-
-
-def _per_example(arm: str, other: str, found: Found) -> float:
-    return found[arm].per_example / found[other].per_example
+    taken = own.seconds["other"] + own.seconds["loss"]
+    return 1e6 * (taken - passes) / (own.candidates / batch)
 
 
 def train(workload: Workload, arm: str) -> Spent:
     """Train one arm anew, and return what its measured epochs took."""
-    model, loader = workload.model(), workload.loader()
-    batches: Any = loader
-    loss_fn: Any = nn.CrossEntropyLoss()
-    if arm != "bare":
-        batches = sb.SelectiveLoader(
-            loader, model, loss_fn, STRATEGIES[arm](), epochs=1 + EPOCHS, quiet=True
-        )
-        loss_fn = batches.loss_fn
+    model, batches = workload.model(), workload.loader()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    epoch(batches, model, loss_fn, optimizer, Spent())
-    before, spent = None if arm == "bare" else batches.stats, Spent()
-    for _ in range(EPOCHS):
-        epoch(batches, model, loss_fn, optimizer, spent)
-    if before is None:
-        spent.loaded = spent.candidates = spent.trained
-        spent.forward = forward_seconds(loader, model)
-    else:
-        counts = batches.stats.since(before)
-        spent.loaded, spent.candidates = counts.loaded, counts.candidates
-        spent.scored = counts.scored
-    return spent
+    loss_fn: Any = nn.CrossEntropyLoss()
+    loader = None
+    if arm != "bare":
+        strategy = STRATEGIES[arm]()
+        loader = sb.SelectiveLoader(
+            batches, model, loss_fn, strategy, epochs=1 + EPOCHS, quiet=True
+        )
+        loss_fn = loader.loss_fn
+    watch = sb.Stopwatch(clock=time.process_time)
+    once = partial(epoch, loader or batches, model, loss_fn, optimizer, watch)
+    once()
+    watch.go_on({})
+    before = loader and loader.stats
+    sizes = [size for _ in range(EPOCHS) for size in once()]
+    trained = sum(sizes)
+    counts = (trained, 0, trained)  # loaded, scored and offered
+    if loader is not None:
+        seen = loader.stats.since(before)
+        counts = seen.loaded, seen.scored, seen.candidates
+    return Spent(watch.seconds, len(sizes), trained, *counts)
 
 
 def epoch(
-    batches: Any, model: nn.Module, loss_fn: Any, optimizer: torch.optim.Optimizer, spent: Spent
-) -> None:
-    """Train one epoch; add what it took."""
-    clock = time.process_time
-    begun = clock()
+    batches: Any,
+    model: nn.Module,
+    loss_fn: Any,
+    optimizer: torch.optim.Optimizer,
+    watch: sb.Stopwatch,
+) -> list[int]:
+    """Train one epoch, and return the sizes of its batches."""
+    sizes = []
+    watch.start()
     for inputs, targets in batches:
-        loaded = clock()
-        optimizer.zero_grad()
-        outputs = model(inputs)
-        computed = clock()
-        loss = loss_fn(outputs, targets)
-        weighed = clock()
-        loss.backward()
-        optimizer.step()
-        ended = clock()
-        spent.next += loaded - begun
-        spent.loss += weighed - computed
-        spent.passes += (computed - loaded) + (ended - weighed)
-        spent.batches += 1
-        spent.trained += len(targets)
-        begun = ended
-    spent.next += clock() - begun  # what the end of the epoch takes
+        with watch.phase("passes"):
+            optimizer.zero_grad()
+            outputs = model(inputs)
+        with watch.phase("loss"):
+            loss = loss_fn(outputs, targets)
+        with watch.phase("passes"):
+            loss.backward()
+            optimizer.step()
+        sizes.append(len(targets))
+    watch.stop()
+    return sizes
 
 
-def forward_seconds(loader: DataLoader[Any], model: nn.Module) -> float:
-    """Return what plain forward passes take, as many as the measured epochs have batches."""
+@torch.no_grad()
+def forward_seconds(workload: Workload) -> float:
+    """Return the seconds of as many plain forward passes as the measured epochs have batches."""
+    model, loader = workload.model().eval(), workload.loader()
     inputs, targets = next(iter(loader))
-    mode = model.training
-    model.eval()
     begun = time.process_time()
-    with torch.no_grad():
-        for _ in range(len(loader)):
-            nn.functional.cross_entropy(model(inputs), targets, reduction="none")
-    spent = time.process_time() - begun
-    model.train(mode)
-    return spent * EPOCHS
+    for _ in range(EPOCHS * len(loader)):
+        nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+    return time.process_time() - begun

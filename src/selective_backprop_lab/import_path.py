@@ -23,13 +23,8 @@ def is_import_path(name: str) -> bool:
 def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
     """Return the function that an import path names, and import its module if needed.
 
-    Args:
-        name: the import path.
-        kind: what the function makes, such as "model".
-        needed: what the name must stand for, such as "a function without arguments".
-
-    Raises:
-        ConfigurationError: if the module cannot be imported, or holds no such function.
+    It makes a `kind` of thing, such as "model", and is `needed` to be "a function without
+    arguments", for example.
     """
     module_name, _, attribute = name.partition(":")
     try:

@@ -13,6 +13,8 @@ import selective_backprop as sb
 
 PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
 
+_COUNTS = ("peak_memory", "updates", "trained", "overhead", "prepared")
+
 
 @dataclass(frozen=True)
 class Price:
@@ -29,36 +31,22 @@ def cost_of(scored: float, trained: float, checked: float = 0.0, price: Price = 
 
 
 class Meter:
-    """Count what one run costs, without evaluations.
-
-    Args:
-        examples: number of training examples, which one pass of traditional training sees.
-        device: the device that the run trains on.
-
-    Attributes:
-        stopwatch: times each phase.
-        updates: number of optimiser steps.
-        trained: number of examples trained on, counted each time.
-        overhead: wall seconds of setting up and of evaluations, which `seconds` leaves out.
-        prepared: cost before training, in passes of traditional training.
-        price: what scoring costs.
-        peak_memory: bytes of the GPU used by this run, or of the whole process on a CPU. Runs that
-            take turns in one process report the same peak. 0 on Windows, where it is unknown.
-    """
+    """Count what a run on so many training examples costs, without evaluations."""
 
     def __init__(self, examples: int, device: torch.device) -> None:
-        self._examples = examples
-        self._device = device
+        self._examples, self._device = examples, device
         self._cpu = 0.0
         self._cpu_since: float | None = None
+        # Bytes of the GPU used by this run, or of the whole process on a CPU, which is the same for
+        # all runs that take turns in it. 0 on Windows, where it is unknown.
         self.peak_memory = 0
-        self.stopwatch = sb.Stopwatch(device)
+        self.stopwatch = sb.Stopwatch(device)  # times each phase
         # Reading a GPU's own seconds would wait for it.
         self._host = self.stopwatch if device.type == "cpu" else sb.Stopwatch()
-        self.updates = 0
-        self.trained = 0
-        self.overhead = 0.0
-        self.prepared = 0.0
+        self.updates = 0  # optimiser steps
+        self.trained = 0  # examples trained on, counted each time
+        self.overhead = 0.0  # wall seconds of setting up and of evaluations
+        self.prepared = 0.0  # cost before training, in passes of traditional training
         self.price = Price()
 
     def start(self) -> None:
@@ -97,25 +85,17 @@ class Meter:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was counted so far."""
-        return {
-            "phases": self.stopwatch.seconds,
-            "cpu": self.cpu_seconds,
-            "peak": self.peak_memory,
-            "updates": self.updates,
-            "trained": self.trained,
-            "overhead": self.overhead,
-            "prepared": self.prepared,
-            "price": asdict(self.price),
-        }
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        times = {"phases": self.stopwatch.seconds, "cpu": self.cpu_seconds}
+        return {**counts, **times, "price": asdict(self.price)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
         self.stopwatch.go_on(state["phases"])
         self._host.go_on(state["phases"])
-        self._cpu, self.peak_memory = state["cpu"], state["peak"]
-        self.updates, self.trained = state["updates"], state["trained"]
-        self.overhead = state["overhead"]
-        self.prepared, self.price = state["prepared"], Price(**state["price"])
+        self._cpu, self.price = state["cpu"], Price(**state["price"])
+        for name in _COUNTS:
+            setattr(self, name, state[name])
 
     def updated(self, rows: int) -> None:
         """Count one optimiser step on a batch of this many rows."""

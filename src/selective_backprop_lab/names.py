@@ -9,14 +9,7 @@ import selective_backprop as sb
 def find_name(kind: str, typed: str, names: Iterable[str], *, more: str = "") -> str:
     """Return the name that was meant: `Selective_Backprop` is `selective-backprop`.
 
-    Args:
-        kind: the kind of thing that is named, such as "strategy".
-        typed: the typed name.
-        names: all known names.
-        more: what the error says after the known names, such as ", and all".
-
-    Raises:
-        ConfigurationError: if the name is unknown; the error suggests similar names.
+    An error says what `kind` of thing is not known, and `more` after the known names.
     """
     names = [*names]
     if typed in names:  # the usual case, and fast, since reading records calls this often

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from selective_backprop_lab.shapes import Float
 
 PROXY = "tiny_cnn"
 _SUBSET = ("indices", "examples", "scores", "source", "cost")
+Proxy = tuple[Callable[[], nn.Module], Callable[[Iterable[nn.Parameter]], Optimizer]]
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,13 @@ class Preparation:
 
     subset: sb.Subset | None = None  # the part of the data set to train on
     reference: sb.scorers.ReferenceLosses | None = None  # losses of another model
-    make_proxy: Callable[[], nn.Module] | None = None  # returns a small model
-    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None  # and its optimiser
+    proxy: Proxy | None = None  # makes a small model, and its optimiser
     cost: float = 0.0  # cost of the preparation, in passes of traditional training
     price: Price = field(default_factory=Price)  # cost of scoring during training
 
     def pack(self) -> dict[str, Any] | None:
         """Return it in plain containers; None for a small model, which is quick to make again."""
-        if self.make_proxy is not None:
+        if self.proxy is not None:
             return None
         subset, reference = self.subset, self.reference
         return {
@@ -81,8 +82,7 @@ class TrainingSetup:
     def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
         """Train a model as the recipe says, for the number of batches nearest to `epochs`.
 
-        Returns:
-            The number of epochs that were trained.
+        Returns the number of epochs that were trained.
         """
         recipe, examples = self.recipe, 0
         loader = make_loader(
@@ -118,14 +118,8 @@ def prepare_pruned(
 ) -> Preparation:
     """Prune by EL2N or GraNd scores of models that are each trained for a share of the run."""
     loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
-    seeds = iter(range(models))
-
-    def make() -> nn.Module:
-        return setup.model(next(seeds))
-
-    def train(model: nn.Module, seed: int) -> float:
-        return setup.train(model, seed, epochs=share * setup.epochs)
-
+    make = map(setup.model, range(models)).__next__
+    train = partial(setup.train, epochs=share * setup.epochs)
     if gradients:
         loss_fn = nn.CrossEntropyLoss()
         scores = sb.grand_scores(loader, make, train, models=models, loss_fn=loss_fn)
@@ -136,11 +130,7 @@ def prepare_pruned(
 
 
 def prepare_oracle(setup: TrainingSetup) -> Preparation:
-    """Keep one copy of each example with a right label. This costs nothing.
-
-    Raises:
-        ConfigurationError: if there are neither wrong labels nor copies.
-    """
+    """Keep one copy of each example with a right label. This costs nothing."""
     data = setup.data
     right = (~data.flipped).nonzero()[:, 0]
     if data.train_sources is not None:
@@ -181,24 +171,19 @@ def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
 def example_losses(model: nn.Module, data: LabData, device: torch.device) -> Tensor:
     """Return the loss of every training example, in eval mode without augmentation, on the CPU."""
     model.eval()
-    losses = [
-        row_losses(
-            nn.functional.cross_entropy(
-                model(inputs.to(device)), targets.to(device), reduction="none"
-            )
-        ).cpu()
-        for inputs, targets in make_loader(data, batch_size=500, seed=0, shuffle=False)
-    ]
-    return torch.cat(losses)
+    loss_fn = nn.CrossEntropyLoss(reduction="none")
+    return torch.cat(
+        [
+            row_losses(loss_fn(model(inputs.to(device)), targets.to(device))).cpu()
+            for inputs, targets in make_loader(data, batch_size=500, seed=0, shuffle=False)
+        ]
+    )
 
 
 def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data.
 
     Two models like the run's are trained, each on one half, for a share of the run's epochs.
-
-    Raises:
-        LossError: if a model diverged.
     """
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
@@ -231,7 +216,7 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
     shape = setup.data.train_inputs.shape[1:]
     ratio = forward_operations(make(), shape) / forward_operations(setup.model(0), shape)
     # The proxy scores by a forward pass. It trains when the model does, at three times that cost.
-    return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
+    return Preparation(proxy=(make, optimizer), price=Price(ratio, 3.0 * ratio))
 
 
 def forward_operations(model: nn.Module, shape: Sequence[int]) -> int:

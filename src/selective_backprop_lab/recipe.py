@@ -56,11 +56,7 @@ class Rates(StrEnum):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, and how, independently of the strategy.
-
-    Raises:
-        ConfigurationError: if a number is out of its range.
-    """
+    """What is trained, and how, independently of the strategy."""
 
     data: str
     model: str  # name or import path
@@ -190,10 +186,6 @@ def find_recipe(data: str) -> Recipe:
 
     The user's own data are read: vectors get the recipe of `table`, images that of `svhn`, which
     does not mirror them, and images below 16 pixels a side that of `digits`.
-
-    Raises:
-        ConfigurationError: if there is no such data set.
-        DataError: if the user's own data are no examples.
     """
     name = data_name(data)
     like = _like(read(name, None).train_inputs) if is_own(name) else base_name(name)

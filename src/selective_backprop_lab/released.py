@@ -151,10 +151,7 @@ def _uniform(count: int, generator: torch.Generator, dtype: torch.dtype) -> Floa
 def stale_sb_as_released(rate: float, *, epochs: int, history: int) -> sb.Strategy:
     """Return Stale-SB as in its authors' program; use the strategy for a single training.
 
-    Args:
-        rate: share of the scored examples that is drawn, in (0, 1].
-        epochs: n, at least 2: all examples are scored in every n-th epoch.
-        history: number of recent losses that new losses are ranked among.
+    All examples are scored in every `epochs`-th epoch, and a share `rate` of them is drawn.
 
     Source:
         github.com/angelajiang/SelectiveBackprop, 7c41937: `MemoizedTrainer` and `StaleSelector`.

@@ -23,11 +23,7 @@ from selective_backprop_lab.released import stale_sb_as_released
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """The options that the strategies of one comparison share.
-
-    Raises:
-        ConfigurationError: if a value is out of its range, whether a strategy uses it or not.
-    """
+    """The options that the strategies of one comparison share."""
 
     rate: float = 1 / 3  # share of the candidates that selective strategies train on
     draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a fixed number per window, or at random
@@ -62,11 +58,6 @@ class StrategyOptions:
     def schedule(self) -> sb.Schedule:
         """When selection by loss acts: after the warm-up."""
         return sb.Schedule(start=self.warmup)
-
-    @property
-    def random_schedule(self) -> sb.Schedule:
-        """When random selection acts."""
-        return sb.Schedule(start=self.random_warmup)
 
 
 @dataclass(frozen=True)
@@ -171,11 +162,7 @@ def _kept(
 
 def _sb(given: StrategyOptions) -> sb.Strategy:
     return sb.selective_backprop(
-        given.rate,
-        draw=given.draw,
-        history=given.history,
-        warmup_epochs=0,
-        start=given.warmup,
+        given.rate, draw=given.draw, history=given.history, warmup_epochs=0, start=given.warmup
     )
 
 
@@ -185,8 +172,8 @@ def _auto(given: StrategyOptions, *, trim: bool = False) -> sb.Strategy:
 
 def _brief(given: StrategyOptions) -> sb.Strategy:
     usual = _auto(given)
-    assert isinstance(usual.scorer, sb.scorers.Recorded)
-    return replace(usual, name="auto-brief", scorer=replace(usual.scorer, fades=1.5))
+    scorer: Any = usual.scorer
+    return replace(usual, name="auto-brief", scorer=replace(scorer, fades=1.5))
 
 
 def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
@@ -195,22 +182,14 @@ def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
 
 
 def _proxy(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
-    make_proxy, make_optimizer = preparation.make_proxy, preparation.make_optimizer
-    assert make_proxy is not None
-    assert make_optimizer is not None
-    return sb.proxy_sb(make_proxy, make_optimizer, rate=given.rate, **_ranked(given))
+    assert preparation.proxy is not None
+    return sb.proxy_sb(*preparation.proxy, rate=given.rate, **_ranked(given))
 
 
-def _random(given: StrategyOptions) -> sb.Strategy:
-    return sb.random_backprop(given.rate, draw=given.draw, schedule=given.random_schedule)
-
-
-def _scored(given: StrategyOptions) -> sb.Strategy:
-    return sb.random_scored(given.rate, draw=given.draw, schedule=given.random_schedule)
-
-
-def _recorded(given: StrategyOptions) -> sb.Strategy:
-    return sb.recorded_sb(given.rate, draw=given.draw, schedule=given.schedule)
+def _random(
+    given: StrategyOptions, make: Callable[..., sb.Strategy] = sb.random_backprop
+) -> sb.Strategy:
+    return make(given.rate, draw=given.draw, schedule=sb.Schedule(start=given.random_warmup))
 
 
 _RHO_LOSS = LabStrategy(
@@ -237,7 +216,7 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     ),
     "unique": _kept("unique", lambda setup, given: prepare_unique(setup)),
     "random-backprop": _simple(_random, *_RANDOM),
-    "random-scored": _simple(_scored, *_RANDOM),
+    "random-scored": _simple(partial(_random, make=sb.random_scored), *_RANDOM),
     "selective-backprop": _simple(_sb, *_RANKED),
     "stale-sb": _remembering(sb.stale_sb),
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
@@ -250,7 +229,10 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     ),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
-    "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
+    "recorded-sb": _simple(
+        lambda s: sb.recorded_sb(s.rate, draw=s.draw, schedule=s.schedule),
+        *("rate", "draw", "warmup"),
+    ),
     "proxy-sb": LabStrategy(
         _proxy, _RANKED, lambda setup, given: prepare_proxy(setup), classifies=True
     ),
@@ -304,12 +286,7 @@ DEFAULT_STRATEGIES = (
 
 
 def find_strategy(name: str) -> LabStrategy:
-    """Return the strategy of a name.
-
-    Raises:
-        ConfigurationError: if there is no strategy of this name, or if a part of it would have no
-            effect beside another.
-    """
+    """Return the strategy of a name."""
     base, *treatments = _canonical(name).split("+")
     found = STRATEGIES[base]
     if len({*treatments}) < len(treatments):
@@ -341,11 +318,7 @@ def unused(strategy: LabStrategy, settings: StrategyOptions, usual: StrategyOpti
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:
-    """Return the strategies of a comma-separated list; `all` means all except `BOUNDS`.
-
-    Raises:
-        ConfigurationError: if one of them does not exist, or the list is empty.
-    """
+    """Return the strategies of a comma-separated list; `all` means all except `BOUNDS`."""
     if names.strip() == "all":
         return tuple(name for name in STRATEGIES if name not in BOUNDS)
     given = (name.strip() for name in names.split(",") if name.strip())

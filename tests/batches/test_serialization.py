@@ -159,16 +159,12 @@ def test_no_code_of_the_user_s_types_runs(monkeypatch):
     assert (frozen.made, encoded.kind) == (1, "x")
 
 
-def test_a_view_is_saved_without_the_memory_around_it():
+def test_what_is_packed_shares_no_memory_with_the_batch_or_what_is_around_it():
     rows = torch.zeros(1000, 10)[3:5]
-    assert pack_batch((rows,))[1][0].untyped_storage().nbytes() == 2 * 10 * 4
-
-
-def test_what_is_packed_does_not_follow_the_batch():
-    rows = torch.zeros(3)
-    packed = pack_batch([rows])
+    packed = pack_batch((rows,))
+    assert packed[1][0].untyped_storage().nbytes() == 2 * 10 * 4
     rows.fill_(1.0)
-    assert unpack_batch(packed)[0].tolist() == [0.0] * 3
+    assert unpack_batch(packed)[0].count_nonzero() == 0
 
 
 class Opaque:

@@ -191,65 +191,52 @@ def test_what_was_cut_shares_its_memory_and_what_was_joined_does_not():
     assert inputs[1] == 1.0
 
 
-def test_containers_keep_their_type_and_what_else_they_know():
+def test_containers_keep_their_type_and_what_else_they_know_but_not_of_other_rows():
     batch = defaultdict(lambda: "missing", x=torch.arange(3))
     found = join_rows([batch], PLAIN, [torch.tensor([1])])
-    assert found["nothing"] == "missing"
+    assert (found["nothing"], found["x"].tolist()) == ("missing", [1])
     assert "nothing" not in batch
+    encoded = UserDict(x=torch.arange(3))
+    encoded._encodings = ["one", "two", "three"]  # as in Transformers' BatchEncoding
+    assert join_rows([encoded], PLAIN, [torch.tensor([1])])._encodings is None
+    assert cut_rows(encoded, PLAIN, 1, 2)._encodings is None
+    assert len(encoded._encodings) == 3
+
+
+def test_a_mapping_that_cannot_be_copied_and_written_to_becomes_a_dictionary():
+    inputs = torch.arange(4)
+    stored = Stored(inputs=inputs, more=[torch.ones(4), "text"])
+    part = cut_rows(stored, PLAIN, 1, 3)
+    assert stored["inputs"] is inputs
+    assert join_rows([part, stored], PLAIN)["inputs"].tolist() == [1, 2, 0, 1, 2, 3]
+    fixed = MappingProxyType({"x": inputs})
+    found = join_rows([fixed], PLAIN, [torch.tensor([1])])
     assert found["x"].tolist() == [1]
+    assert type(part) is type(found) is dict
 
 
-def test_what_a_tokenizer_knew_of_other_rows_is_forgotten():
-    batch = UserDict(x=torch.arange(3))
-    batch._encodings = ["one", "two", "three"]  # as in Transformers' BatchEncoding
-    assert join_rows([batch], PLAIN, [torch.tensor([1])])._encodings is None
-    assert cut_rows(batch, PLAIN, 1, 2)._encodings is None
-    assert len(batch._encodings) == 3
+def test_images_and_volumes_keep_their_memory_format():
+    formats = {torch.channels_last: 2, torch.contiguous_format: 2, torch.channels_last_3d: 3}
+    for layout, axes in formats.items():
+        images = torch.randn(5, 3, *[4] * axes).contiguous(memory_format=layout)
+        joined = join_rows([images, images], PLAIN, [torch.tensor([0, 3]), torch.tensor([4])])
+        assert joined.is_contiguous(memory_format=layout)
+        assert torch.equal(joined, images[[0, 3, 4]])
+        assert join_rows([images, images], PLAIN).is_contiguous(memory_format=layout)
 
 
-def test_a_mapping_that_cannot_be_written_to_becomes_a_dictionary():
-    batch = MappingProxyType({"x": torch.arange(3)})
-    found = join_rows([batch], PLAIN, [torch.tensor([1])])
-    assert type(found) is dict
-    assert found["x"].tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("layout", "axes"),
-    [
-        (torch.channels_last, (4, 4)),
-        (torch.contiguous_format, (4, 4)),
-        (torch.channels_last_3d, (2, 4, 4)),
-    ],
-)
-def test_images_and_volumes_keep_their_memory_format(layout, axes):
-    images = torch.randn(5, 3, *axes).contiguous(memory_format=layout)
-    joined = join_rows([images, images], PLAIN, [torch.tensor([0, 3]), torch.tensor([4])])
-    assert joined.is_contiguous(memory_format=layout)
-    assert torch.equal(joined, images[[0, 3, 4]])
-    assert join_rows([images, images], PLAIN).is_contiguous(memory_format=layout)
-
-
-def test_rows_that_are_no_neighbours_in_memory_are_joined():
-    table = torch.arange(12.0).reshape(3, 4).t()
-    expanded = torch.tensor([5.0]).expand(4)
-    found = join_rows([(table, expanded)], PLAIN, [torch.tensor([1, 3])])
-    assert torch.equal(found[0], table[[1, 3]])
-    assert found[1].tolist() == [5.0, 5.0]
-
-
-def test_joined_rows_carry_no_gradients():
-    inputs = torch.ones(3, requires_grad=True) * 2
-    assert not join_rows([inputs, inputs], PLAIN, [None, torch.tensor([0])]).requires_grad
-
-
-def test_rows_made_under_inference_mode_can_be_trained_on_once_joined():
+def test_joined_rows_are_plain_data_wherever_they_came_from():
+    table = torch.arange(12.0).reshape(3, 4).t()  # its rows are no neighbours in memory
+    rows = [torch.tensor([1, 3]), None]
+    assert torch.equal(join_rows([table, table], PLAIN, rows), table[[1, 3, 0, 1, 2, 3]])
+    inputs = torch.ones(4, requires_grad=True) * 2
+    assert not join_rows([inputs, inputs], PLAIN, rows).requires_grad
     with torch.inference_mode():
-        inputs = torch.ones(3, 2)
-    joined = join_rows([inputs], PLAIN, [torch.tensor([0, 2])])
-    layer = torch.nn.Linear(2, 1)
-    layer(joined).sum().backward()
-    assert layer.weight.grad is not None
+        made = torch.ones(4)
+    joined = join_rows([made, made], PLAIN, rows)
+    weight = torch.ones(6, requires_grad=True)
+    (weight * joined).sum().backward()  # which saves them for its backward pass
+    assert torch.equal(weight.grad, joined)
 
 
 def test_a_batch_without_rows_left_joins_with_one_that_has_some():
@@ -259,29 +246,17 @@ def test_a_batch_without_rows_left_joins_with_one_that_has_some():
     assert same(join_rows([full, empty], PLAIN, [torch.tensor([0, 1]), None]), full)
 
 
-@pytest.mark.parametrize("kind", [Halved, Filled])
-def test_a_dataclass_that_may_change_when_it_is_made_again_is_refused(kind):
-    with pytest.raises(BatchError, match=rf"{kind.__name__}, a dataclass with .*return a dict"):
-        count_rows([kind(torch.arange(4))], PLAIN)
-
-
-def test_a_mapping_with_a_store_of_its_own_becomes_a_dictionary_and_is_not_changed():
-    inputs = torch.arange(4)
-    batch = Stored(inputs=inputs, more=[torch.ones(4), "text"])
-    part = cut_rows(batch, PLAIN, 1, 3)
-    assert type(part) is dict
-    assert part["inputs"].tolist() == [1, 2]
-    assert batch["inputs"] is inputs
-    assert join_rows([part, batch], PLAIN)["inputs"].tolist() == [1, 2, 0, 1, 2, 3]
+def test_a_dataclass_that_may_change_when_it_is_made_again_is_refused():
+    for kind in (Halved, Filled):
+        with pytest.raises(BatchError, match=rf"{kind.__name__}, a dataclass .*return a dict"):
+            count_rows([kind(torch.arange(4))], PLAIN)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
 def test_rows_of_large_unsigned_integers_are_joined(dtype):
-    batch = [torch.tensor([1, 2, 60_000], dtype=dtype), torch.arange(6).reshape(3, 2).to(dtype)]
-    column, matrix = join_rows([batch, batch], PLAIN, [torch.tensor([2, 0]), None])
-    assert column.dtype == matrix.dtype == dtype
-    assert column.tolist() == [60_000, 1, 1, 2, 60_000]
-    assert matrix.tolist() == [[4, 5], [0, 1], [0, 1], [2, 3], [4, 5]]
+    column = torch.tensor([1, 2, 60_000], dtype=dtype)
+    joined = join_rows([column, column], PLAIN, [torch.tensor([2, 0]), None])
+    assert (joined.dtype, joined.tolist()) == (dtype, [60_000, 1, 1, 2, 60_000])
 
 
 def test_a_list_of_plain_records_is_one_of_rows():
@@ -306,23 +281,13 @@ def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():
     batch = UserDict(x=(torch.ones(2), [torch.ones(2), "text"]), packed=packed, number=3)
     moved = move_batch(batch, torch.device("meta"))
     assert type(moved) is UserDict
-    assert moved["x"][0].is_meta
-    assert moved["x"][1][0].is_meta
-    assert moved["x"][1][1] == "text"
-    assert moved["number"] == 3
-    assert isinstance(moved["packed"], PackedSequence)
-    assert moved["packed"].data.is_meta
-    assert not batch["x"][0].is_meta
+    first, (second, text) = moved["x"]
+    assert all(each.is_meta for each in (first, second, moved["packed"].data))
+    assert (text, moved["number"], type(moved["packed"])) == ("text", 3, PackedSequence)
     assert move_batch(batch, torch.device("cpu")) is batch  # since it is there already
-
-
-def test_every_tensor_is_replaced_and_nothing_else_is_touched():
-    batch = {"x": torch.ones(2), "rest": [torch.zeros(2), "a"], "id": ["a", "b"]}
-    found = map_tensors(lambda tensor: tensor + 1, batch)
-    assert found["x"].tolist() == [2.0, 2.0]
-    assert found["rest"][0].tolist() == [1.0, 1.0]
-    assert (found["rest"][1], found["id"]) == ("a", ["a", "b"])
-    assert batch["x"].tolist() == [1.0, 1.0]
+    more = map_tensors(lambda tensor: tensor + 1, batch)
+    assert (more["x"][0].tolist(), more["x"][1][1]) == ([2.0, 2.0], "text")
+    assert batch["x"][0].tolist() == [1.0, 1.0]
 
 
 def test_a_list_of_single_numbers_is_a_list_of_rows():

@@ -49,7 +49,6 @@ def test_leaves_that_disagree_are_refused_by_name_unless_they_are_whole(batch, p
     assert same(join_rows([batch], whole), batch)
 
 
-@pytest.mark.parametrize("layout", [PLAIN, Layout(whole=frozenset({"scale"}))])
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -61,11 +60,12 @@ def test_leaves_that_disagree_are_refused_by_name_unless_they_are_whole(batch, p
         ([], {}),
     ],
 )
-def test_what_has_no_rows_must_be_equal_in_batches_that_are_joined(layout, one, other):
+def test_what_has_no_rows_must_be_equal_in_batches_that_are_joined(one, other):
     batch = {"x": torch.ones(2), "scale": one}
-    assert join_rows([batch, copy.deepcopy(batch)], layout)["scale"] is one
-    with pytest.raises(sb.BatchError, match="'scale' "):
-        join_rows([batch, {"x": torch.ones(2), "scale": other}], layout)
+    for layout in (PLAIN, Layout(whole=frozenset({"scale"}))):
+        assert join_rows([batch, copy.deepcopy(batch)], layout)["scale"] is one
+        with pytest.raises(sb.BatchError, match="'scale' "):
+            join_rows([batch, {"x": torch.ones(2), "scale": other}], layout)
 
 
 PACKED = pack_sequence([torch.ones(3), torch.ones(2)])
@@ -101,21 +101,16 @@ def test_the_number_of_indices_is_what_counts():
     "batch",
     [
         (),
-        {},
         None,
-        "text",
-        (1, 2.0),
-        ["a", "b", "c"],
+        (1, "text"),
         {"x": np.ones(3)},
         (torch.tensor(1.0), ["a", "b", "c"]),
     ],
 )
-@pytest.mark.parametrize("expected", [None, 3])
-def test_a_batch_without_tensors_is_refused(batch, expected):
-    with pytest.raises(sb.BatchError, match="no tensor"):
-        count_rows(batch, PLAIN, expected)
-    with pytest.raises(sb.BatchError, match="no tensor"):
-        count_rows({"x": torch.ones(3)}, Layout(whole=frozenset({"x"})), expected)
+def test_a_batch_without_tensors_is_refused(batch):
+    for expected in (None, 3):
+        with pytest.raises(sb.BatchError, match="no tensor"):
+            count_rows(batch, PLAIN, expected)
 
 
 @pytest.mark.parametrize(
@@ -215,11 +210,11 @@ def test_batches_of_different_structure_are_refused(one, other):
         ((torch.ones(3, 2), [torch.tensor(1), torch.tensor(2)]), r"'1' has 2 "),
         (
             (torch.ones(3, 2), [{"boxes": torch.ones(size, 4)} for size in (1, 2, 3)]),
-            "'1' .*list of 3",
+            "'1.0.boxes' .*stack lists",
         ),
         (
             {"images": tuple(torch.ones(1, 2, size) for size in (1, 2, 3)), "y": torch.ones(3)},
-            "'images' .*list of 3",
+            "'images.0' .*stack lists",
         ),
         ((torch.ones(2), torch.ones(5)), "pass whole="),  # a pair of two rows, and no list of rows
     ],

@@ -89,7 +89,6 @@ def test_a_percentile_is_the_share_of_the_weight_that_is_lower(kind, stream, tie
         expected = lower / total if remembered else 1.0
         asked = torch.tensor([score])
         assert history.percentiles(asked, ties=ties).item() == pytest.approx(expected)
-        assert history.percentiles_on_host(asked, ties=ties) == pytest.approx(expected)
         elsewhere = asked.as_subclass(OnDevice)
         there = filled(kind, [batch.as_subclass(OnDevice) for batch in stream])
         found = there.percentiles(elsewhere, ties=ties).item()

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 from selective_backprop.scorers._abstract import start_scorer
+from selective_backprop.strategies._auto.rule import Unlearned
 
 
 def make_small_model() -> nn.Module:
@@ -56,6 +57,7 @@ SCORERS = {
         sb.scorers.Recorded(),
         sb.scorers.Recorded(max_age=2, rescore=sb.scorers.Forward()),
     ],
+    Unlearned: [Unlearned(), Unlearned(trim=True)],
     sb.scorers.Stale: [
         sb.scorers.Stale(sb.scorers.Forward()),
         sb.scorers.Stale(sb.scorers.Forward(), 3, True, True),
@@ -159,7 +161,8 @@ def snapshot(model: nn.Module) -> dict[str, object]:
 
 
 def test_every_scorer_is_public_and_listed_here():
-    assert final_classes(sb.scorers.AbstractScorer) == public_classes(sb.scorers.AbstractScorer)
+    public = public_classes(sb.scorers.AbstractScorer) | {Unlearned}  # of `auto` alone
+    assert final_classes(sb.scorers.AbstractScorer) == public
     assert final_classes(sb.scorers.AbstractScorer) == set(SCORERS)
 
 

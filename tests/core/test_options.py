@@ -69,91 +69,67 @@ FORWARD = sb.scorers.Forward()
 HALF = torch.full((8,), 0.5, dtype=torch.float64)
 PART = sb.Subset(torch.arange(4), 8)
 REFERENCE = sb.scorers.ReferenceLosses(torch.ones(16))
+BARE = (
+    *("Average", "BelowMean", "Check", "Confident", "Everything", "Forward", "GaussianProcess"),
+    *("Hide", "Needs", "Nonzero", "Proportional", "Schedule", "Stopwatch", "VarianceGate", "auto"),
+    *("drop_zero", "easy_skip", "infobatch", "kakurenbo", "kath18", "tail_sft", "traditional"),
+)
+RATED = (
+    *("Bottom", "Terms", "Top", "Uniform", "low_k", "predicted_sb", "random_backprop"),
+    *("random_scored", "recorded_sb", "selective_backprop", "stale_sb", "top_k"),
+)
 
 # By name, with arguments that it takes: those that it must be given, and those without which an
 # option has no meaning.
 TAKES: Table = {
-    "Average": given(),
-    "BelowMean": given(),
-    "Bottom": given(rate=0.5),
+    **dict.fromkeys(BARE, given()),
+    **dict.fromkeys(RATED, given(rate=0.5)),
     "CandidateScheduler": scheduled,
-    "Check": given(),
     "Choice": given(rows=torch.arange(2)),
-    "Confident": given(),
     "Context": given(batch_size=8, window=16),
     "Doubts": given(examples=8),
-    "Everything": given(),
     "Excess": given(reference=REFERENCE, scorer=FORWARD),
-    "Forward": given(),
-    "GaussianProcess": given(),
-    "Hide": given(),
     "History": given(capacity=8),
     "Ledger": given(examples=8),
     "Log": given(to=print),
-    "Needs": given(),
     "NonzeroRows": given(backfill=4),
-    "Nonzero": given(),
     "Percentile": given(beta=2),
     "Pipelined": given(scorer=FORWARD, every=8),
     "Predicted": given(scorer=FORWARD),
-    "Proportional": given(),
     "Proxy": proxied,
-    "Recorded": given(highest_of=2),
+    "Recorded": given(),
     "ReferenceLosses": given(losses=torch.ones(8)),
     "RestingPrompts": given(prompts=4),
-    "Schedule": given(),
     "SelectiveLoader": wrapped,
     "SelectiveStep": lambda: {k: v for k, v in wrapped().items() if k != "loader"},
     "Stale": given(scorer=FORWARD),
     "Stateless": given(rule=print),
-    "Stopwatch": given(),
     "Strategy": given(name="all", scorer=None, selector=sb.selectors.Everything()),
     "Subset": given(indices=torch.arange(4), examples=8),
-    "Terms": given(rate=0.5),
-    "Top": given(rate=0.5),
-    "Uniform": given(rate=0.5),
-    "VarianceGate": given(),
     "advise": lambda: {"loader": data(), "loss_fn": nn.CrossEntropyLoss()},
     "audit": given(evidence=torch.rand(8)),
-    "auto": given(),
-    "data_traits": lambda: {"data": wrapped()["loader"]},
+    "data_traits": lambda: {"data": data()},
     "diet_sb": given(subset=PART, rate=0.5),
-    "drop_zero": given(),
     "draw_exactly": lambda: {"odds": HALF, "count": 4, "generator": torch.Generator()},
-    "easy_skip": given(),
     "el2n_scores": scored_by,
     "example_losses": lambda: {
-        "loader": scored_by()["loader"],
+        "loader": data(),
         "model": nn.Linear(3, 2),
         "loss_fn": nn.CrossEntropyLoss(),
     },
     "example_table": given(evidence=torch.rand(8)),
-    "find_copies": lambda: {"data": wrapped()["loader"].dataset},
+    "find_copies": lambda: {"data": data().dataset},
     "find_label_issues": lambda: {k: v for k, v in wrapped().items() if k != "strategy"},
     "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
     "inclusion_odds": given(weights=HALF, count=4),
-    "infobatch": given(),
     "informative": given(rewards=torch.rand(2, 4)),
-    "kakurenbo": given(),
-    "kath18": given(),
     "look_at": given(outputs=torch.rand(4, 2), labels=torch.zeros(4, dtype=torch.int64)),
-    "low_k": given(rate=0.5),
     "max_variance": given(rewards=torch.rand(2, 4), keep=2),
-    "predicted_sb": given(rate=0.5),
     "proxy_sb": lambda: {**proxied(), "rate": 0.5},
     "prune": given(scores=torch.rand(8), keep=0.5),
     "pruned": given(subset=PART),
-    "random_backprop": given(rate=0.5),
-    "random_scored": given(rate=0.5),
-    "recorded_sb": given(rate=0.5),
     "rho_loss": given(reference=REFERENCE, rate=0.5),
-    "selection_probability": given(losses=torch.rand(4), history=torch.rand(8), beta=2),
-    "selective_backprop": given(rate=0.5),
-    "stale_sb": given(rate=0.5),
-    "tail_sft": given(),
     "tilted_odds": given(probabilities=HALF, count=4),
-    "top_k": given(rate=0.5),
-    "traditional": given(),
     "write_table": lambda: {"table": {}, "path": f"{tempfile.mkdtemp()}/empty.csv"},
 }
 
@@ -172,10 +148,6 @@ OTHERS = {
     or (inspect.isclass(value) and (inspect.isabstract(value) or issubclass(value, Exception)))
 } | {"Draw", "Leftovers", "Measure", "NonFinite"}
 
-# What must be given otherwise for an option to have a meaning; None for what must not be given.
-BESIDE = {
-    ("selective_backprop", "beta"): {"rate": None},
-}
 WRONG = ("0.5", "3", "1/3", "many", True, None, math.nan, math.inf, -math.inf, [2], 1j)
 
 # Numbers beyond an option's range. `WRONG` has what is no finite number at all.
@@ -193,7 +165,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Predicted": {"epochs": [1, 2.5]},
     "Proportional": {"presample": [1.0, -3.0], "bias": [-0.1, 1.1]},
     "NonzeroRows": {"backfill": [0, 1.5]},
-    "Recorded": {"max_age": [0, 1.5], "give_up": [0.0, 1.0], "highest_of": [0, 1.5]},
+    "Recorded": {"max_age": [0, 1.5]},
     "RestingPrompts": {"explore": [0.0, 1.5], "least": [0.0, 1.5], "prompts": [0, 1.5]},
     "Schedule": {"warmup_epochs": [-1], "start": [-0.1, 1.0], "end": [0.0, 1.1]},
     "SelectiveLoader": {"batch_size": [0, 2.5], "epochs": [0]},
@@ -208,11 +180,6 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "tail_sft": {"rate": [0.0, 1.1], "max_age": [0]},
 }
 
-# Options that hold numbers, and what is no number in there; a batch may be padded with any.
-HELD = {
-    "pad": [{"0": wrong} for wrong in ("0.5", "many", None, [2], 1j)],
-}
-
 
 def kinds(annotation: Any) -> Iterator[Any]:
     """Yield what values may be, or hold, by an annotation; but not what a function takes."""
@@ -222,22 +189,14 @@ def kinds(annotation: Any) -> Iterator[Any]:
             yield from kinds(part)
 
 
+def hints(value: Any) -> dict[str, Any]:
+    return get_type_hints(value.__init__ if inspect.isclass(value) else value)
+
+
 def numeric(value: Any) -> dict[str, set[Any]]:
     """Return the kinds of each option of a function or constructor that takes or holds numbers."""
-    hints = get_type_hints(value.__init__ if inspect.isclass(value) else value)
-    options = inspect.signature(value).parameters
-    found = {name: set(kinds(hints[name])) for name in options if name in hints}
+    found = {name: set(kinds(hint)) for name, hint in hints(value).items() if name != "return"}
     return {name: each for name, each in found.items() if each & {int, float}}
-
-
-def cases() -> Iterator[Any]:
-    for name in TAKES:
-        for option, each in numeric(PUBLIC[name]).items():
-            known = [wrong for wrong in WRONG if wrong is not None or NoneType not in each]
-            known += HELD.get(option, [])
-            known += BEYOND.get(name, {}).get(option, [])
-            for wrong in known:
-                yield pytest.param(name, option, wrong, id=f"{name} {option} {wrong!r}")
 
 
 def call(name: str, **options: Any) -> Any:
@@ -265,15 +224,34 @@ def test_the_numbers_that_an_adapter_takes_are_known(framework):
     assert found <= known | {(trainer, option) for trainer in trainers for option in ours}
 
 
-@pytest.mark.parametrize("name", sorted(TAKES))
-def test_the_examples_of_arguments_are_taken(name):
-    call(name)
-
-
-@pytest.mark.parametrize(("name", "option", "wrong"), [*cases()])
-def test_what_is_no_number_in_its_range_is_refused_by_its_name(name, option, wrong):
+def refuses(name: str, option: str, wrong: Any, **beside: Any) -> None:
     with unhooked(), pytest.raises(sb.SelectiveBackpropError, match=rf"\b{option}="):
-        call(name, **BESIDE.get((name, option), {}) | {option: wrong})
+        call(name, **beside | {option: wrong})
+
+
+NUMERIC = {name: numeric(PUBLIC[name]) for name in TAKES}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_what_is_no_finite_number_is_refused_by_the_name_of_its_option(wrong):
+    for name, options in NUMERIC.items():
+        for option, each in options.items():
+            if wrong is not None or NoneType not in each:
+                beside = {"rate": None} if (name, option) == ("selective_backprop", "beta") else {}
+                refuses(name, option, wrong, **beside)
+
+
+def test_a_number_out_of_its_range_is_refused_by_the_name_of_its_option():
+    for name, options in BEYOND.items():
+        for option, numbers in options.items():
+            for wrong in numbers:
+                refuses(name, option, wrong)
+
+
+def test_padding_that_is_no_number_is_refused():
+    for name in (name for name, options in NUMERIC.items() if "pad" in options):
+        for wrong in ("0.5", "many", None, [2], 1j):
+            refuses(name, "pad", {"0": wrong})
 
 
 @pytest.mark.parametrize(
@@ -302,57 +280,36 @@ def test_a_message_names_the_option_what_was_found_what_is_needed_and_what_to_wr
     assert all(part in str(refused.value) for part in said), refused.value
 
 
-@pytest.mark.parametrize("text", ["2", "many", "1/0", "nan", "1e400"])
-def test_a_string_that_reads_as_no_number_that_would_do_is_not_told_to_be_written(text):
-    with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
-        sb.selectors.Top(text)
-    assert "write" not in str(refused.value)
+def test_a_string_is_not_advised_as_a_number_if_that_number_would_be_refused():
+    for text in ("2", "many", "1/0", "nan", "1e400"):
+        with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
+            sb.selectors.Top(text)
+        assert "write" not in str(refused.value)
 
 
-NUMBERS = [np.float64(2), np.float32(2), np.int8(2), np.array(2.0), torch.tensor(2), Fraction(2)]
-
-
-@pytest.mark.parametrize("number", NUMBERS, ids=repr)
-def test_a_number_of_another_library_is_kept_as_one_of_pythons_own(number):
+def test_a_number_of_another_library_is_kept_as_one_of_pythons_own():
+    numbers = [np.float32(2), np.int8(2), np.array(2.0), torch.tensor(2), Fraction(2)]
     with unhooked():
-        selector, scorer = (
-            sb.selectors.Percentile(number),
-            sb.experimental.Pipelined(sb.scorers.Forward(), every=number),
-        )
-    assert selector == sb.selectors.Percentile(2)
-    assert {type(selector.beta), type(scorer.every)} <= {int, float}
-
-
-@pytest.mark.parametrize("number", [np.bool_(True), np.str_("2"), np.array([2.0]), torch.ones(1)])
-def test_what_another_library_has_beside_numbers_is_refused(number):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="beta="):
-        sb.selectors.Percentile(number)
+        for number in numbers:
+            selector = sb.selectors.Percentile(number)
+            assert selector == sb.selectors.Percentile(2)
+            assert type(selector.beta) in (int, float)
+        for number in (np.bool_(True), np.str_("2"), np.array([2.0]), torch.ones(1)):
+            refuses("Percentile", "beta", number)
 
 
 def test_a_number_of_pythons_own_is_kept_as_it_is():
     with unhooked():
-        assert repr(sb.scorers.Stale(sb.scorers.Forward(), epochs=3.0)).count("epochs=3.0,") == 1
         assert repr(sb.selectors.Percentile(2)).startswith("Percentile(beta=2,")
-        assert repr(sb.Schedule(warmup_epochs=1.0, start=0)).startswith(
-            "Schedule(warmup_epochs=1.0, start=0,"
-        )
+        schedule = sb.Schedule(warmup_epochs=1.0, start=0)
+        assert repr(schedule).startswith("Schedule(warmup_epochs=1.0, start=0,")
 
 
-@pytest.mark.parametrize("wrong", ["no", "false", 1, 0, None, math.nan])
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        (name, option)
-        for name in TAKES
-        for option, hint in get_type_hints(
-            PUBLIC[name].__init__ if inspect.isclass(PUBLIC[name]) else PUBLIC[name]
-        ).items()
-        if hint is bool and name not in ("Context", "Needs", "Terms")
-    ],
-)
-def test_a_flag_is_true_or_false(name, flag, wrong):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{flag}="):
-        call(name, **{flag: wrong})
+@pytest.mark.parametrize("wrong", ["no", 1, None])
+def test_a_flag_is_true_or_false(wrong):
+    for name in TAKES.keys() - {"Context", "Needs", "Terms"}:
+        for flag in (option for option, hint in hints(PUBLIC[name]).items() if hint is bool):
+            refuses(name, flag, wrong)
 
 
 WAYS = {
@@ -364,29 +321,23 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("wrong", [wrong for wrong in WRONG if wrong is not None])
-@pytest.mark.parametrize("name", WAYS)
-def test_a_method_refuses_what_is_no_number(name, wrong):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{name.removesuffix('s')}s?="):
-        WAYS[name](wrong)
+def test_a_method_refuses_what_is_no_number():
+    for name, way in WAYS.items():
+        for wrong in (wrong for wrong in WRONG if wrong is not None):
+            message = f"{name.removesuffix('s')}s?="
+            with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+                way(wrong)
 
 
-@pytest.mark.parametrize("part", ["parameter", "buffer"])
-@pytest.mark.parametrize("door", ["SelectiveLoader", "SelectiveStep"])
-def test_a_model_on_the_meta_device_is_refused_before_training(door, part):
+@pytest.mark.parametrize("wrapper", ["SelectiveLoader", "SelectiveStep"])
+def test_a_model_with_parameters_or_buffers_on_the_meta_device_is_refused(wrapper):
+    with pytest.raises(sb.ConfigurationError, match=r"'weight'.*meta device.*to_empty\(device="):
+        call(wrapper, model=nn.Linear(3, 2, device="meta"))
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    if part == "parameter":
-        model[0].to("meta")
-    else:
-        model[1].running_mean = torch.zeros(2, device="meta")
-    with pytest.raises(sb.ConfigurationError, match=r"meta device.*to_empty\(device=") as refused:
-        call(door, model=model)
-    assert ("'0.weight'" if part == "parameter" else "'1.running_mean'") in str(refused.value)
-
-
-def test_a_device_that_overrides_the_models_own_does_not_help_a_model_on_meta():
-    with pytest.raises(sb.ConfigurationError, match="meta device"):
-        call("SelectiveLoader", model=nn.Linear(3, 2, device="meta"), device="cpu")
+    model[1].running_mean = torch.zeros(2, device="meta")
+    beside = {"device": "cpu"} if wrapper == "SelectiveLoader" else {}
+    with pytest.raises(sb.ConfigurationError, match=r"'1.running_mean'.*meta device"):
+        call(wrapper, model=model, **beside)
 
 
 def test_a_batch_may_be_padded_with_any_number():

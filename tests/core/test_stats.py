@@ -1,7 +1,7 @@
 """What was counted between two snapshots."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 
 import selective_backprop as sb
 
@@ -15,15 +15,6 @@ def test_every_count_is_subtracted_and_what_is_no_count_is_as_it_is_now():
     since = now.since(earlier)
     for number, name in enumerate(names):
         assert getattr(since, name) == 3 * number + 7 - number * (name not in NOW), name
-
-
-def test_a_new_counter_is_subtracted_too():
-    @dataclass(frozen=True)
-    class Wider(sb.Stats):
-        skipped: int = 0
-
-    earlier = Wider(kept=2, skipped=3)
-    assert replace(earlier, kept=6, skipped=8).since(earlier) == Wider(kept=4, skipped=5)
 
 
 def test_the_rate_of_an_epoch_counts_rows_that_waited_and_not_those_that_wait():

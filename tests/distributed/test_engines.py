@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TORCHRUN = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"
 STARTS = {
-    "accelerate": [
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        "examples/accelerate_digits.py",
-    ],
+    "torch": [*TORCHRUN, "examples/torchrun_ddp.py"],
+    "accelerate": [*TORCHRUN, "examples/accelerate_digits.py"],
     "lightning": ["examples/lightning_ddp.py"],
     "ray": ["examples/ray_ddp.py"],
 }

@@ -15,8 +15,7 @@ def pair(processes):
     return processes.form(2)
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("batches", [0, 2])
+@pytest.mark.parametrize(("batches", "overlap"), [(0, False), (2, True)])
 def test_a_rank_that_fails_says_why_and_the_others_that_it_did(pair, batches, overlap):
     other, failing = pair.run(tasks.fail_while_scoring, 1, batches, overlap)
     assert failing.kind == "LossError"

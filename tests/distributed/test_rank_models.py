@@ -1,7 +1,6 @@
 """Models that several ranks train together: DDP, FSDP, groups within groups, and steps."""
 
 import re
-import socket
 
 import fixture_rank_models as tasks
 import pytest
@@ -91,11 +90,6 @@ def test_ranks_have_the_same_learning_rate_at_each_step_whatever_they_have_drawn
     assert resumed[0] == resumed[1] > 100
 
 
-def test_rates_are_the_same_if_messages_travel_while_a_batch_is_trained_on(pair):
-    at_once, late = (pair.run(tasks.follow_a_schedule, SB, overlap) for overlap in (False, True))
-    assert late == at_once
-
-
 def test_ranks_of_other_groups_are_not_waited_for(processes):
     answers = processes.form(4).run(tasks.train_apart, 64)
     assert [batches for batches, _ in answers] == [8, 8, 4, 4]
@@ -129,19 +123,6 @@ def test_a_step_that_fails_on_one_rank_fails_on_all(pair, kind):
     assert failing.kind == kind
     assert other.kind == "LoaderError"
     assert "rank 0 of 2" in other.message
-
-
-def test_the_example_runs_on_two_ranks(processes):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    said = processes.disband().each(tasks.run_example, [(0, port), (1, port)])
-    steps = set()
-    for rank, line in enumerate(said):
-        found = re.fullmatch(rf"rank {rank}: (\d+) steps, test error (\d+\.\d)%\n", line)
-        steps.add(int(found[1]))
-        assert float(found[2]) < 12.0
-    assert len(steps) == 1
 
 
 def test_streams_end_together_with_the_shortest(pair):

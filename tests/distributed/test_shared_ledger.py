@@ -19,7 +19,7 @@ SPREAD = sb.Strategy(
 )
 RECORDED = sb.Strategy(
     "recorded",
-    sb.scorers.Recorded(max_age=2, highest_of=2, give_up=0.05),
+    tasks.Classified(),
     sb.selectors.Percentile(1.0),
 )
 RESCORED = sb.Strategy(
@@ -42,9 +42,9 @@ def expected(noted: list[list[Noted]], epochs: int) -> tuple[list[float], list[i
     return scores, times
 
 
-@pytest.fixture(params=[2, 4])
-def group(processes, request):
-    return processes.form(request.param)
+@pytest.fixture
+def group(processes):
+    return processes.form(4)
 
 
 def columns_agree(found: Remembered, wanted: list[tuple[list[float], list[int]]]) -> bool:
@@ -56,7 +56,7 @@ def columns_agree(found: Remembered, wanted: list[tuple[list[float], list[int]]]
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, strategy):
-    answers: list[Remembered] = group.run(tasks.remember, strategy, 3, WHOLE, {})
+    answers: list[Remembered] = group.run(tasks.remember, strategy, 3, WHOLE)
     wanted = [expected([getattr(seen, kind) for seen in answers], 3) for kind in KINDS]
     trained = [n for seen in answers for epoch in seen.batches[:3] for b in epoch for n in b]
     counts = [trained.count(number) for number in range(EXAMPLES)]
@@ -72,7 +72,7 @@ def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, str
     assert all(len({len(seen.batches[epoch]) for seen in answers}) == 1 for epoch in range(3))
     if strategy is SPREAD:  # what is scored anew when goes by the place in a share
         return
-    for rank, part in enumerate(group.run(tasks.remember, strategy, 3, SHARDED, {})):
+    for rank, part in enumerate(group.run(tasks.remember, strategy, 3, SHARDED)):
         share = slice(rank, None, group.size)
         assert columns_agree(part, [(scores[share], times[share]) for scores, times in wanted])
         assert part.selected == counts[share]
@@ -97,16 +97,8 @@ def test_a_rank_that_fails_when_others_have_ended_the_epoch_is_heard_of(processe
     assert sorted(each.kind for each in answers) == ["LoaderError", "OSError"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
-def test_a_saved_rank_goes_on_where_it_stood(processes, strategy):
-    for went_on, resumed in processes.form(2).run(tasks.resume, strategy, 2):
-        assert resumed == went_on
-        assert any(went_on)
-
-
-@pytest.mark.parametrize("at_most", [WHOLE, SHARDED])
-def test_a_rank_that_fails_before_its_first_candidate_is_heard_of(processes, at_most):
-    failing, other = processes.form(2).run(tasks.fail_to_recall, 0, at_most)
+def test_a_rank_that_fails_before_its_first_candidate_is_heard_of(processes):
+    failing, other = processes.form(2).run(tasks.fail_to_recall, 0, SHARDED)
     assert failing.kind == "AttributeError"
     assert other.kind == "LoaderError"
     assert "rank 0 of 2" in other.message
@@ -116,30 +108,16 @@ def test_all_ranks_draw_by_the_seed_of_the_first(group):
     assert group.run(tasks.seed_by_rank) == [0] * group.size
 
 
-FRESH = sb.Strategy("fresh", sb.scorers.Forward(), sb.selectors.Percentile(1.0))
-COINS = sb.Strategy("coins", sb.scorers.Forward(), sb.selectors.Percentile(1.0, "bernoulli"))
-
-
-@pytest.mark.parametrize(
-    ("strategy", "at_most"),
-    [(each, WHOLE) for each in (FRESH, COINS, *STRATEGIES)]
-    + [(each, SHARDED) for each in STRATEGIES],
-    ids=lambda each: getattr(each, "name", each),
-)
-def test_an_epoch_goes_on_in_its_middle_on_all_ranks(processes, strategy, at_most):
-    answers = processes.form(2 if at_most == WHOLE else 4).run(
-        tasks.go_on, strategy, 1, at_most, {}
-    )
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
+def test_an_epoch_goes_on_in_its_middle_with_a_ledger_shared_out(group, strategy):
+    answers = group.run(tasks.go_on, strategy, 1, SHARDED)
     assert not [each for each in answers if isinstance(each, Failed)]
-    for whole, rest, lengths in answers:
+    for whole, rest in answers:
         assert rest.batches == whole.batches
         left = len(whole.recorded[1]) - len(rest.recorded[1])
         assert rest.recorded[1:] == [whole.recorded[1][left:], *whole.recorded[2:]]
         assert str(rest.columns) == str(whole.columns)  # where NaN equals NaN
         assert rest.selected == whole.selected
-        if strategy is FRESH:
-            second, third = map(len, whole.batches[1:3])
-            assert lengths[: second - 1 + third] == [second] * (second - 1) + [third] * third
 
 
 def test_ranks_that_go_on_from_different_places_are_told_apart(group):

@@ -250,7 +250,7 @@ ROWS = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
     [
         (ROWS, 0.0, sb.ConfigurationError, "near=0.0"),
         (ROWS, 1.1, sb.ConfigurationError, "near=1.1"),
-        (DataLoader(ROWS, 2, shuffle=True), 0.99, sb.LoaderError, "shuffle=True"),
+        (DataLoader(ROWS, 2, shuffle=True), 0.99, sb.LoaderError, "without shuffle"),
         (DataLoader(ROWS, 3, drop_last=True), 0.99, sb.LoaderError, "drop_last=True"),
         (DataLoader(Stream(), 2), None, sb.LoaderError, "Stream"),
         (Augmented([(torch.zeros(3), 0)] * 4), None, sb.LoaderError, "without augmentation"),

@@ -10,8 +10,8 @@ from fixture_adapters import Stream
 from fixture_keras import QUIET, digits, keras, make_model, same, values
 
 import selective_backprop as sb
-from selective_backprop._memory.label_noise import LabelNoise
 from selective_backprop.integrations.keras import SelectiveFit
+from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 pytestmark = QUIET
 
@@ -179,7 +179,7 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(monkeypat
         observe(self, outputs, targets, smoothing, batch)
 
     monkeypatch.setattr(LabelNoise, "observe", noting)
-    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
+    monkeypatch.setattr("selective_backprop.strategies._auto.wrong_labels.LEAST_BATCHES", 1)
     images, classes = digits()
     loss, targets = "sparse_categorical_crossentropy", classes
     if smoothing:
@@ -192,4 +192,4 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(monkeypat
     labels = np.concatenate([some.numpy() for _, some, _ in first])
     assert labels.tolist() == [-1 if smoothing else classes[0], *classes[1:]]
     assert all(np.allclose(some.exp().sum(1), 1, atol=1e-5) for some, _, _ in first)
-    assert trainer.loader.ledger.label_noise.totals[0] > 60
+    assert trainer.loader._parts.pipeline.memory.label_noise.totals[0] > 60

@@ -382,7 +382,7 @@ class Smoothed(Digits):
 
 
 def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkeypatch):
-    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
+    monkeypatch.setattr("selective_backprop.strategies._auto.wrong_labels.LEAST_BATCHES", 1)
     module, bare = Smoothed(sb.auto()), Smoothed(sb.auto())
     trainer = make_trainer(limit_val_batches=0)
     torch.manual_seed(0)
@@ -397,7 +397,8 @@ def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkey
             optimizer.step()
     assert same_weights(module.net, bare.net)
     read, expected = (
-        each.ledger.label_noise.totals for each in (passes_of(trainer).loader, loader)
+        each._parts.pipeline.memory.label_noise.totals
+        for each in (passes_of(trainer).loader, loader)
     )
     assert torch.equal(read, expected)
     assert read[0] > 50  # rows

@@ -13,9 +13,9 @@ import transformers
 from torch.utils.data import IterableDataset
 
 import selective_backprop as sb
-from selective_backprop._memory.label_noise import LabelNoise
 from selective_backprop.integrations import transformers as adapter
 from selective_backprop.integrations._transformers._checks import find_padding
+from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 
 class Noting(transformers.TrainerCallback):
@@ -363,9 +363,9 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(
         observe(self, outputs, targets, smoothing, batch)
 
     monkeypatch.setattr(LabelNoise, "observe", noting)
-    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
+    monkeypatch.setattr("selective_backprop.strategies._auto.wrong_labels.LEAST_BATCHES", 1)
     options = {"label_smoothing_factor": smoothing, "num_train_epochs": 2}
     made = text.trainer(tmp_path, sb.auto(), data=text.classified(48), **options)
     made.train()
     assert {(shape[1], each) for shape, each in seen} == {(made.model.config.num_labels, smoothing)}
-    assert made.selective_loader.ledger.label_noise.totals[0] >= 24
+    assert made.selective_loader._parts.pipeline.memory.label_noise.totals[0] >= 24

@@ -4,7 +4,6 @@ import math
 from functools import cache
 
 import pytest
-import torch
 from fixture_lab import (
     BATCH,
     EXAMPLES,
@@ -163,17 +162,3 @@ def test_arms_that_prepare_or_record_take_turns_as_if_each_had_been_alone(length
         alone = trained(run.config.arm, **length)
         assert same_tensors(run.model.state_dict(), alone.model.state_dict())
         assert run.points[-1].cost == alone.points[-1].cost
-
-
-def test_preparing_leaves_the_global_random_stream_where_it_was():
-    before = torch.get_rng_state()
-    for arm in ("el2n", "grand", "rho-loss", "proxy-sb"):
-        carry_out(fixture_plan(arm, **SETTINGS | {"epochs": 1, "keep": 0.9}))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_scores_are_used_for_as_many_epochs_as_stale_says():
-    lengths = {"epochs": 6, "warmup": 1 / 6}
-    twice, five = (trained("stale-sb", stale=stale, **lengths).points[-1] for stale in (2, 5))
-    # the check of the first batch, then the second epoch, and with two the fourth and sixth
-    assert (twice.scored, five.scored) == (BATCH + 3 * EXAMPLES, BATCH + EXAMPLES)

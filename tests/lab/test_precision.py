@@ -29,17 +29,6 @@ def test_a_model_in_bf16_computes_in_it_and_gives_float32_logits():
     assert all(parameter.dtype is torch.float32 for parameter in model.parameters())
 
 
-def test_a_model_in_full_precision_stays_the_model_it_is():
-    inner = Dtypes()
-    assert Precision.FP32.wrap(inner) is inner
-
-
-def test_a_run_in_bf16_has_a_record_of_its_own():
-    assert "precision" not in fixture_plan().identity()["recipe"]
-    halved = fixture_plan(recipe={"precision": Precision.BF16})
-    assert halved.identity()["recipe"]["precision"] == "bf16"
-
-
 @pytest.mark.parametrize("arm", ["traditional", "selective-backprop"])
 def test_a_run_in_bf16_scores_trains_and_evaluates_in_it(arm):
     plan = fixture_plan(arm, recipe={"precision": Precision.BF16}, evaluations=1)

@@ -3,17 +3,9 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop_lab.recipe import (
-    RECIPES,
-    Optimizer,
-    Rates,
-    Recipe,
-    find_recipe,
-)
+from selective_backprop_lab.recipe import RECIPES, Optimizer, Rates, Recipe, find_recipe
 
 
 def fixture_recipe(**changes):
@@ -69,15 +61,6 @@ def test_adamw_takes_its_numbers_from_the_recipe():
 def test_a_description_leaves_out_what_has_no_effect(changes, left_out):
     recipe = fixture_recipe(**changes)
     assert {field.name for field in fields(Recipe)} - recipe.config().keys() == left_out
-
-
-@given(st.sampled_from(Rates), st.floats(-10.0, 10.0))
-def test_before_its_start_and_after_its_end_a_run_has_the_learning_rate_of_that_moment(
-    rates, progress
-):
-    recipe = fixture_recipe(rates=rates)
-    clamped = min(1.0, max(0.0, progress))
-    assert recipe.learning_rate_at(progress) == recipe.learning_rate_at(clamped)
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,7 @@ def test_rows_without_a_target_are_of_no_class_so_that_the_majority_is_another()
     classes = torch.full((100,), -100)
     classes[:40] = torch.arange(40) % 10 > 0  # 36 of 40
     ledger.classify(every, classes)
-    scorer = sb.scorers.Recorded(prior=True)
-    known = scorer.start(sb.scorers.Context(4, None)).recall(ledger, 2)
+    known = sb.auto().scorer.start(sb.scorers.Context(4, None)).recall(ledger, 2)
     assert known[0] == losses[0]  # of the rare class
     assert (known[1:10] > losses[1:10]).all()
 

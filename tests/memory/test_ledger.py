@@ -163,14 +163,13 @@ def test_a_state_without_first_losses_is_no_state_of_one_with_them():
             ledger.load_state_dict(state)
 
 
-@pytest.mark.parametrize(("low", "middle"), [(-90, 2), (4, 5)])  # far apart, and near
-def test_visits_are_counted_by_class(low, middle):
+def test_visits_are_counted_by_class():
     ledger = sb.scorers.Ledger(5, depth=2)
     assert ledger.class_visits is None
-    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, low, 7, middle]))
+    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, -90, 7, 2]))
     ledger.count(indices(0, 2, 2, 3, 4))
     found = ledger.class_visits
-    assert found == ((low, middle, 7), (1, 1, 2), (0, 1, 3))
+    assert found == ((-90, 2, 7), (1, 1, 2), (0, 1, 3))
     assert found.least == 0.0
     ledger.count(indices(1))
     assert ledger.class_visits.least == pytest.approx(1 / (5 / 4))
@@ -230,12 +229,9 @@ def test_a_state_and_what_it_came_from_are_apart():
     assert repr(state) == before
 
 
-@pytest.mark.parametrize("counted", [True, False])
 @pytest.mark.parametrize(("examples", "depth"), [(5, 2), (4, 1)])
-def test_a_state_of_another_size_is_refused_and_changes_nothing(examples, depth, counted):
+def test_a_state_of_another_size_is_refused_and_changes_nothing(examples, depth):
     ledger, state = sb.scorers.Ledger(examples, depth), filled().state_dict()
-    if not counted:
-        state["selected"] = None
     before = repr(ledger.state_dict())
     with pytest.raises(sb.ConfigurationError, match=r"state.*needed.*shape"):
         ledger.load_state_dict(state)

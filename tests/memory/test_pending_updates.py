@@ -1,14 +1,10 @@
 """What ranks note of examples is filed in order, whole or by shard, and a repeated one in turn."""
 
-from collections import defaultdict
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributed
 
 import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group
@@ -16,7 +12,6 @@ from selective_backprop._memory.pending_updates import (
     PendingUpdates,
     Shard,
     find_shard,
-    in_turn,
     merge,
 )
 
@@ -29,19 +24,6 @@ NOTES = st.lists(
 )
 
 
-@given(st.lists(st.integers(0, 4), max_size=12), st.integers(1, 3))
-def test_an_example_that_comes_often_comes_once_at_a_time_in_its_order(numbers, most):
-    places = [part.tolist() for part in in_turn(torch.tensor(numbers, dtype=torch.int64), most)]
-    seen = defaultdict(list)
-    for part in places:
-        assert len({numbers[place] for place in part}) == len(part)
-        for place in part:
-            seen[numbers[place]].append(place)
-    for number in set(numbers):
-        own = [place for place, other in enumerate(numbers) if other == number]
-        assert seen[number] == own[-most:]
-
-
 @pytest.mark.parametrize(
     ("examples", "depth", "size"),
     [(76_000_000, 1, 1), (77_000_000, 1, 4), (32_000_000, 2, 1), (33_000_000, 2, 4)],
@@ -51,6 +33,13 @@ def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
     assert find_shard(examples, depth, group).size == size
     assert find_shard(examples, depth, group, first=True).size == 4 or examples == 32_000_000
     assert find_shard(examples, depth, Alone()).size == 1
+
+
+class Itself(Group):
+    """A group of one, which answers itself."""
+
+    def gather(self, message, doing):
+        return message[None]
 
 
 @given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
@@ -77,8 +66,7 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
         ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth, first=True)
         merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
-        with by_itself():
-            merge(merged, ledger, shard, Group(0, 1, torch.device("cpu")), [merged.sizes])
+        merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [merged.sizes])
         assert merged.sizes == (0, 0, 0, 0)
         for name in ("scored", "recorded", "classes"):
             found, wanted = getattr(ledger, name), getattr(direct, name)
@@ -116,20 +104,7 @@ def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(ste
             state = journal.state_dict()
             for shard, ledger in zip(shards, ledgers, strict=True):
                 journal.load_state_dict(state)
-                with by_itself():
-                    merge(journal, ledger, shard, Group(0, 1, torch.device("cpu")), [journal.sizes])
+                merge(journal, ledger, shard, Itself(0, 1, torch.device("cpu")), [journal.sizes])
     for shard, ledger in zip(shards, ledgers, strict=True):
         for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
             np.testing.assert_array_equal(one, other[:, shard.rank :: size])
-
-
-def by_itself():
-    """A group of one, which answers itself."""
-    patch = pytest.MonkeyPatch()
-
-    def gather(told, message, group, async_op):
-        told[0].copy_(message)
-        return SimpleNamespace(wait=lambda: None)
-
-    patch.setattr(distributed, "all_gather", gather)
-    return patch.context()

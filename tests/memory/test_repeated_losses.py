@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from fixture_loaders import NotedSampler, bits, fixture_data, fresh_net
-from fixture_memory import NO_WARMUP
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -15,19 +14,9 @@ import selective_backprop as sb
 EXAMPLES = 40
 REMEMBERING = {
     "auto": sb.auto(),
-    "easy-skip": sb.easy_skip(schedule=sb.Schedule(warmup_epochs=1)),
-    "infobatch": sb.infobatch(schedule=sb.Schedule(warmup_epochs=1)),
-    "kakurenbo": sb.kakurenbo(confidence=0.5),
     "recorded-sb": sb.recorded_sb(1 / 2),
     "tail-sft": sb.tail_sft(),
-    "highest of three": sb.Strategy(
-        "highest",
-        sb.scorers.Recorded(highest_of=3, give_up=0.3),
-        sb.selectors.Percentile(1.0),
-        NO_WARMUP,
-    ),
     "stale-sb": sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
-    "predicted-sb": sb.predicted_sb(1 / 2, epochs=2),
 }
 every_strategy = pytest.mark.parametrize("strategy", REMEMBERING.values(), ids=REMEMBERING)
 

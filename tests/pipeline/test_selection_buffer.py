@@ -96,5 +96,5 @@ def test_a_whole_loader_with_exact_draws_reads_nothing_back_until_its_epoch_ends
         (inputs, targets), selection = next(batches)
         assert {inputs.device.type, targets.device.type, selection.indices.device.type} == {"meta"}
         assert loader.stats.kept == 5 * loader.stats.batches
-    with pytest.raises(RuntimeError, match=r"item\(\) cannot be called on meta tensors|unique"):
+    with pytest.raises(RuntimeError, match=r"meta tensor|unique"):
         next(batches)  # the share of ties is counted once, at the end

@@ -6,10 +6,26 @@ import subprocess
 import pytest
 from fixture_clock import Clock
 
-from benchmarks.__main__ import line_of, main, with_settings
-from benchmarks.case import Case, Once, Quantity, Rounds, case, find_cases, modules, value
-from benchmarks.measuring import FEWEST, measure
-from benchmarks.stale import ROOT, measured_by, state_of, states_of
+from benchmarks.__main__ import (
+    line_of,
+    main,
+    measured_by,
+    state_of,
+    states_of,
+    with_settings,
+)
+from benchmarks.case import (
+    FEWEST,
+    ROOT,
+    Case,
+    Quantity,
+    Rounds,
+    case,
+    find_cases,
+    measure,
+    modules,
+    value,
+)
 
 
 def drifting(clock: Clock, limit: float) -> Case:
@@ -53,52 +69,42 @@ def test_rounds_go_on_until_the_ratio_is_known_or_as_often_as_asked_for():
     assert "verdict" not in row
     (row,) = measure(noisy, {}, rounds=2, clock=clock)
     assert row["rounds"] == 2
-    assert not list(measure(noisy, {}, known=[row]))
 
 
 @pytest.fixture
-def counted(monkeypatch):
-    """A module with one case that counts how often it measures something once."""
-    ran = []
+def kept(monkeypatch):
+    """A case with settings."""
 
     @case("src/selective_backprop/selectors")
     def kept(*, seeds: tuple[int, ...] = (0, 1), net: str = "linear", rounds: int = 5):
         "How many are kept."
         for seed in seeds:
-            yield Once(
-                {"seed": seed}, lambda: [ran.append(net) or value("kept", 0.5, "share", 1.0)]
-            )
+            yield {"seed": seed, "net": net} | value("kept", 0.5, "share", 1.0)
 
     monkeypatch.setattr("benchmarks.__main__.find_cases", lambda names: [kept])
-    return ran
+    return kept
 
 
-def test_a_record_of_the_same_code_and_settings_is_gone_on_with(counted, tmp_path, monkeypatch):
+def test_a_record_has_the_command_the_settings_and_a_row_for_each_number(kept, tmp_path):
     file, line = tmp_path / "a.json", ["kept", "--set", "net=deep", "--rounds", "7", "--out"]
-    monkeypatch.setattr("benchmarks.__main__.code_version", lambda: "git 1")
-    monkeypatch.setattr("selective_backprop_lab.records.provenance.code_version", lambda: "git 1")
     assert main([*line, str(file)]) == 0
     record = json.loads(file.read_text())
-    assert record["cases"] == {
-        "test_benchmarks.kept": {"seeds": [0, 1], "net": "deep", "rounds": 7}
-    }
-    record["rows"].pop()
-    file.write_text(json.dumps(record))
-    counted.clear()
-    assert main([*line, str(file)]) == 0
-    assert counted == ["deep"]  # the one that was missing
-    record = json.loads(file.read_text())
-    assert [row["seed"] for row in record["rows"]] == [0, 1]
-    assert [row["verdict"] for row in record["rows"]] == ["pass"] * 2
+    settings = {"seeds": [0, 1], "net": "deep", "rounds": 7}
+    assert record["cases"] == {"test_benchmarks.kept": settings}
+    assert [(row["seed"], row["net"], row["verdict"]) for row in record["rows"]] == [
+        (0, "deep", "pass"),
+        (1, "deep", "pass"),
+    ]
     assert record["command"] == f"scripts/bench {' '.join(line)} {file}"
-    monkeypatch.setattr("benchmarks.__main__.code_version", lambda: "git 2")
-    assert main([*line, str(file)]) == 0
-    assert counted == ["deep"] * 3  # of other code, nothing is kept
 
 
-def test_settings_are_read_as_what_stands_there(counted):
-    found = [case(), lambda *, seeds=(0,), share=0.5, name="": iter(())]
-    made = found[0](found[1])
+def test_a_case_measures_nothing_more_by_itself_when_its_seconds_are_over(kept):
+    assert [row["seed"] for row in measure(kept, {}, seconds=0)] == [0]
+    assert [row["seed"] for row in measure(kept, {})] == [0, 1]
+
+
+def test_settings_are_read_as_what_stands_there():
+    made = case()(lambda *, seeds=(0,), share=0.5, name="": iter(()))
     ((_, settings),) = with_settings([made], {"seeds": "3,4", "share": "1"}, rounds=None)
     assert settings == {"seeds": (3, 4), "share": 1.0, "name": ""}
     with pytest.raises(SystemExit, match="there are name, seeds, share"):
@@ -108,7 +114,7 @@ def test_settings_are_read_as_what_stands_there(counted):
 def test_something_over_its_limit_is_a_failure(monkeypatch):
     @case()
     def too_much():
-        yield Once({}, lambda: [value("memory", 9.0, "bytes", 8.0)])
+        yield value("memory", 9.0, "bytes", 8.0)
 
     monkeypatch.setattr("benchmarks.__main__.find_cases", lambda names: [too_much])
     assert main([]) == 1

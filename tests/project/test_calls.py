@@ -3,8 +3,7 @@
 import pytest
 from torch import nn
 
-from benchmarks.calls import ARMS, counting
-from benchmarks.cases.launches import CALLS
+from benchmarks.cases.launches import ARMS, CALLS, counting
 from selective_backprop._core.isolation import list_modules
 
 

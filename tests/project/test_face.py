@@ -77,7 +77,7 @@ def test_every_public_thing_says_what_it_is():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: sb.selectors.selection_probability(torch.zeros(2, 2), torch.zeros(3), beta=1),
+        lambda: sb.selectors.tilted_odds(torch.zeros(2, 2, dtype=torch.float64), 1),
         lambda: sb.scorers.Agreement.between(torch.zeros(2), torch.zeros(3), rate=0.5),
         lambda: sb.selectors.History("1024"),
         lambda: sb.selectors.Percentile("2"),
@@ -119,8 +119,8 @@ def test_shapes_are_notes_where_jaxtyping_is_missing():
     code = (
         "import sys; sys.modules['jaxtyping'] = None; import typing, selective_backprop as sb; "
         "import selective_backprop_lab.cli.main; sb.guide; "
-        "rule = sb.selectors.selection_probability; "
-        "print(typing.get_type_hints(rule, include_extras=True)['losses'].__metadata__)"
+        "rule = sb.selectors.tilted_odds; "
+        "print(typing.get_type_hints(rule, include_extras=True)['probabilities'].__metadata__)"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert printed.stdout == "(' candidate',)\n", printed.stderr

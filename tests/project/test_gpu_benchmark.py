@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import gpu_session
-from benchmarks.case import find_cases
+from benchmarks.case import ROOT, find_cases, measure
 from benchmarks.cases import bench
-from benchmarks.measuring import measure
-from benchmarks.stale import ROOT
 
 
 def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(
@@ -59,10 +57,8 @@ def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
         "remarks": {"fp32": "slow"},
     }
     monkeypatch.setattr(bench, "measure", lambda *_, **__: findings)
-    (item,) = bench.bench.items(
-        models=("tiny_cnn",), precisions=(precision,), data="1x8x8/3", batch_size=8, device="cpu"
-    )
-    rows = item.find()
+    settings = {"models": ("tiny_cnn",), "precisions": (precision,), "data": "1x8x8/3"}
+    rows = [*bench.bench.items(**settings, batch_size=8, device="cpu")]
     judged = [row["verdict"] for row in rows if "verdict" in row]
     assert judged == ["pass", "fail", "unresolved"][:demands]
     assert len(rows) == 5

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks.stale import ROOT
+from benchmarks.case import ROOT
 
 FILES = [
     str(path.relative_to(ROOT))

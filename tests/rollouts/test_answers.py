@@ -28,20 +28,15 @@ def test_equal_rewards_are_told_by_what_they_are_and_not_by_their_mean():
     assert sb.informative(rewards).tolist() == [[False] * 11, [True] * 11]
     assert sb.informative(torch.tensor([[1, 1], [0, 1]])).tolist() == [[False] * 2, [True] * 2]
     assert sb.informative(torch.tensor([[True, False]])).tolist() == [[True, True]]
-    assert sb.informative(torch.tensor([[2**24, 2**24 + 1], [9, 9]])).all(1).tolist() == [
-        True,
-        False,
-    ]
+    large = torch.tensor([[2**24, 2**24 + 1], [9, 9]])
+    assert sb.informative(large).all(1).tolist() == [True, False]
 
 
 def test_answers_without_a_reward_neither_differ_nor_are_trained_on():
     nan = math.nan
     rewards = torch.tensor([[1.0, nan, 1.0], [1.0, nan, 0.0], [nan, nan, nan], [nan, 2.0, nan]])
-    assert sb.informative(rewards).tolist() == [
-        [False] * 3,
-        [True, False, True],
-        *[[False] * 3] * 2,
-    ]
+    none, both = [False] * 3, [True, False, True]
+    assert sb.informative(rewards).tolist() == [none, both, none, none]
 
 
 def test_a_band_of_pass_rates_leaves_out_what_is_nearly_always_or_hardly_ever_solved():

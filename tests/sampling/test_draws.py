@@ -24,6 +24,7 @@ weights = st.one_of(
     st.floats(0, 1).map(lambda weight: weight if weight > 1e-200 else 0.0),
     st.floats(1e-200, 1e200),
 )
+probabilities = st.one_of(st.sampled_from([0.0, 1.0, 0.5, 1 / 3, 1e-9]), st.floats(1e-150, 1))
 extreme = st.sampled_from([0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1.0, 1e160, 1e300])
 
 
@@ -49,60 +50,44 @@ def test_inclusion_odds_are_the_plain_rules(window):
     assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-9)
 
 
-def check_odds(odds, values, count):
-    """Odds lie within 0 and 1, sum to the count, and rise with the wish."""
-    assert odds.dtype == torch.float64
-    assert bool(((odds >= 0) & (odds <= 1 + 1e-12)).all())
-    assert float(odds.sum()) == pytest.approx(count, abs=1e-9)
-    ordered = sorted(zip(values, odds.tolist(), strict=True))
-    for (one, lower), (other, higher) in itertools.pairwise(ordered):
-        assert lower <= higher + 1e-9
-        assert one < other or lower == higher
-
-
-@given(windows(st.one_of(weights, extreme)))
-def test_inclusion_odds_are_odds_that_rise_with_the_weight_and_sum_to_the_count(window):
-    values, count = window
-    check_odds(sb.selectors.inclusion_odds(doubles(values), count), values, count)
-
-
-@given(windows(), st.sampled_from([1e-40, 0.3, 7.0, 1e40]))
-def test_the_scale_of_the_weights_does_not_matter(window, scale):
-    values, count = window
-    odds = sb.selectors.inclusion_odds(doubles(values), count)
-    scaled = sb.selectors.inclusion_odds(doubles(values) * scale, count)
-    torch.testing.assert_close(scaled, odds, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize(
-    ("values", "count", "expected"),
+    ("rule", "values", "count", "expected"),
     [
-        ([0.0, 0.0, 0.0, 0.0], 1, [0.25] * 4),  # nobody stands out
-        ([3.0, 0.0, 0.0], 2, [1.0, 0.5, 0.5]),  # too few positive: those are certain
-        ([3.0, 3.0, 0.0], 2, [1.0, 1.0, 0.0]),
-        ([1e-9, 1.0, 0.0, 0.0], 3, [1.0, 1.0, 0.5, 0.5]),
-        ([5.0, 1.0, 1.0, 1.0], 2, [1.0, 1 / 3, 1 / 3, 1 / 3]),  # one exceeds its share
-        ([9.0, 5.0, 1.0, 1.0], 3, [1.0, 1.0, 0.5, 0.5]),  # then the next one does
-        ([0.0, 2.0, 7.0], 3, [1.0, 1.0, 1.0]),  # as many as there are
-        ([1e300, 1e-300, 1e-300], 2, [1.0, 0.5, 0.5]),
-        ([1e300, 1e300, 1e300], 1, [1 / 3, 1 / 3, 1 / 3]),
-        ([1e-280, 1e-280, 0.0], 1, [0.5, 0.5, 0.0]),
-        ([4.0], 1, [1.0]),
+        ("inclusion", [3.0, 0.0, 0.0], 2, [1.0, 0.5, 0.5]),  # too few positive: those are certain
+        ("inclusion", [9.0, 5.0, 1.0, 1.0], 3, [1.0, 1.0, 0.5, 0.5]),  # two exceed their share
+        ("inclusion", [1e300, 1e-300, 1e-300], 2, [1.0, 0.5, 0.5]),
+        ("inclusion", [1e-280, 1e-280, 0.0], 1, [0.5, 0.5, 0.0]),
+        ("tilted", [0.0, 1.0, 0.5, 0.1, 0.4], 2, [0.0, 1.0, 0.5, 0.1, 0.4]),  # their sum: unchanged
+        ("tilted", [1.0, 0.6, 0.2], 2, [1.0, 0.6 + 0.24 * 0.5, 0.2 + 0.16 * 0.5]),
+        ("tilted", [0.1, 0.1, 0.2], 2, [0.5, 0.5, 1.0]),  # too far for a tilt: scaled
     ],
 )
-def test_inclusion_odds_by_hand(values, count, expected):
-    odds = sb.selectors.inclusion_odds(doubles(values), count).tolist()
-    assert odds == pytest.approx(expected, abs=1e-9)
+def test_odds_by_hand(rule, values, count, expected):
+    odds = getattr(sb.selectors, f"{rule}_odds")(doubles(values), count)
+    assert odds.tolist() == pytest.approx(expected, abs=1e-9)
+
+
+@given(windows(st.one_of(weights, extreme)), windows(probabilities))
+def test_odds_rise_with_the_weight_and_sum_to_the_count(weighted, likely):
+    for rule, (values, count) in (
+        (sb.selectors.inclusion_odds, weighted),
+        (sb.selectors.tilted_odds, likely),
+    ):
+        odds = rule(doubles(values), count)
+        assert odds.dtype == torch.float64
+        assert bool(((odds >= 0) & (odds <= 1 + 1e-12)).all())
+        assert float(odds.sum()) == pytest.approx(count, abs=1e-9)
+        ordered = sorted(zip(values, odds.tolist(), strict=True))
+        for (one, lower), (other, higher) in itertools.pairwise(ordered):
+            assert lower <= higher + 1e-9
+            assert one < other or lower == higher
 
 
 @pytest.mark.parametrize("rule", [sb.selectors.inclusion_odds, sb.selectors.tilted_odds])
-def test_the_wishes_are_left_alone(rule):
+def test_the_weights_are_left_alone(rule):
     values = doubles([0.75, 0.0, 0.25])
     rule(values, 2)
     assert values.tolist() == [0.75, 0.0, 0.25]
-
-
-probabilities = st.one_of(st.sampled_from([0.0, 1.0, 0.5, 1 / 3, 1e-9]), st.floats(1e-150, 1))
 
 
 @given(windows(probabilities))
@@ -115,32 +100,6 @@ def test_tilted_odds_are_the_plain_rules(window):
     odds = sb.selectors.tilted_odds(doubles(values), count)
     expected = reference.tilted_odds(exact, count)
     assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-7)
-
-
-@given(windows(probabilities))
-def test_tilted_odds_are_odds_that_rise_with_the_probability_and_sum_to_the_count(window):
-    values, count = window
-    check_odds(sb.selectors.tilted_odds(doubles(values), count), values, count)
-
-
-@pytest.mark.parametrize(
-    ("values", "count", "expected"),
-    [
-        ([0.5, 0.5], 1, [0.5, 0.5]),  # they sum to the count: nothing is changed
-        ([0.0, 1.0, 0.5, 0.1, 0.4], 2, [0.0, 1.0, 0.5, 0.1, 0.4]),
-        ([1.0, 0.5, 0.5, 0.0], 2, [1.0, 0.5, 0.5, 0.0]),
-        ([0.0, 0.5, 0.5, 0.5], 2, [0.0, 2 / 3, 2 / 3, 2 / 3]),
-        ([1.0, 0.6, 0.2], 2, [1.0, 0.6 + 0.24 * 0.5, 0.2 + 0.16 * 0.5]),
-        ([0.1, 0.1, 0.2], 2, [0.5, 0.5, 1.0]),  # too far for a tilt: scaled
-        ([1.0, 1.0, 1.0, 1.0], 2, [0.5] * 4),  # no room to tilt: scaled
-        ([0.0, 0.0], 1, [0.5, 0.5]),
-        ([1.0, 1.0], 2, [1.0, 1.0]),
-    ],
-)
-def test_tilted_odds_by_hand(values, count, expected):
-    assert sb.selectors.tilted_odds(doubles(values), count).tolist() == pytest.approx(
-        expected, abs=1e-9
-    )
 
 
 @given(

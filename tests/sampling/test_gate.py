@@ -130,20 +130,20 @@ def gated(loader: DataLoader, losses, **values) -> sb.SelectiveLoader:
 @pytest.mark.parametrize("data", [Numbered(96), NumberedStream(96)], ids=["indexed", "stream"])
 def test_selection_begins_when_a_probe_says_so_and_ends_when_it_no_longer_pays(data):
     # 12 batches of 8; every third is a probe, until that of the sixth opens the gate
-    door = gated(DataLoader(data, 8), Peaked(40, 64))
-    batches = numbers(door)
+    loader = gated(DataLoader(data, 8), Peaked(40, 64))
+    batches = numbers(loader)
     plain = [list(range(8 * n, 8 * n + 8)) for n in range(12)]
     assert batches[:6] == plain[:6]
     assert set(batches[6]) <= {*range(48, 64)}
     # the ninth batch is peaked no more and shuts the gate; the twelfth is the next probe
     assert batches[-1] == plain[11]
-    assert door.stats.scored == 8 * (1 + 2 + 3 + 1)
+    assert loader.stats.scored == 8 * (1 + 2 + 3 + 1)
 
 
 def test_while_nothing_is_gained_everything_is_trained_on_and_one_batch_in_so_many_scored():
-    door = gated(DataLoader(Numbered(96), 8), Peaked(0, 0), probe_every=4)
-    assert flat(numbers(door)) == list(range(96))
-    assert door.stats.scored == 8 * (1 + 3)  # the first is scored to see that it can be
+    loader = gated(DataLoader(Numbered(96), 8), Peaked(0, 0), probe_every=4)
+    assert flat(numbers(loader)) == list(range(96))
+    assert loader.stats.scored == 8 * (1 + 3)  # the first is scored to see that it can be
 
 
 def test_the_length_is_not_known_where_a_gate_decides():
@@ -151,12 +151,11 @@ def test_the_length_is_not_known_where_a_gate_decides():
         len(gated(DataLoader(Numbered(96), 8), Peaked(0, 0)))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_a_gate_does_is_the_same_however_far_workers_run_ahead(workers):
+def test_what_a_gate_does_is_the_same_however_far_workers_run_ahead():
     found = [
-        [numbers(door) for _ in range(2)]
-        for door in (
-            gated(DataLoader(Numbered(96), 8, num_workers=n), Peaked(40, 64)) for n in (0, workers)
+        [numbers(loader) for _ in range(2)]
+        for loader in (
+            gated(DataLoader(Numbered(96), 8, num_workers=n), Peaked(40, 64)) for n in (0, 2)
         )
     ]
     assert found[0] == found[1]
@@ -227,10 +226,9 @@ def kath18(measure: str = "error-norm", bias: float = 1.0, **values) -> sb.Strat
 
 
 SHUT = {"threshold": 1e9}
-JUDGED = [("error-norm", 1.0), ("error-norm", 0.0), ("loss", 1.0), ("loss", 0.0)]
 
 
-@pytest.mark.parametrize(("measure", "bias"), JUDGED)
+@pytest.mark.parametrize(("measure", "bias"), [("error-norm", 0.0), ("loss", 1.0)])
 def test_a_gate_that_stays_shut_costs_a_loop_with_the_loaders_loss_nothing(measure, bias):
     loop, bare = Loop(kath18(measure, bias, **SHUT)), Loop(None)
     loop.plainly(loop.loader.loss_fn)
@@ -241,17 +239,9 @@ def test_a_gate_that_stays_shut_costs_a_loop_with_the_loaders_loss_nothing(measu
     assert same_tensors(loop.model.state_dict(), bare.model.state_dict())
 
 
-@pytest.mark.parametrize("measure", ["loss", "error-norm"])
-def test_a_loop_that_records_pays_for_its_first_batch_alone_to_see_that_it_can_be_scored(measure):
-    loop = Loop(kath18(measure, **SHUT), with_selection=True).by_hand()
+def test_a_loop_that_records_pays_for_its_first_batch_alone_to_see_that_it_can_be_scored():
+    loop = Loop(kath18("error-norm", **SHUT), with_selection=True).by_hand()
     assert (loop.loader.stats.scored, loop.loader.stats.observed) == (6, 60)
-
-
-def test_a_gate_that_would_score_every_batch_scores_none_where_the_loop_shows_them_all():
-    loop = Loop(kath18("loss", probe_every=1, **SHUT))
-    loop.plainly(loop.loader.loss_fn)
-    assert loop.loader.stats.observed == 120
-    assert loop.loader.stats.scored == 6  # the first, before anything was shown
 
 
 @pytest.mark.parametrize("measure", ["loss", "error-norm"])
@@ -278,32 +268,6 @@ def test_what_the_gate_observes_is_what_training_computed_of_the_batch(measure, 
         assert not seen.requires_grad
 
 
-def test_it_opens_where_the_papers_algorithm_does_on_the_same_losses():
-    threshold = 1.06
-    gate = {"smoothing": 0.5, "threshold": threshold}
-    loop = Loop(kath18("loss", **gate), with_selection=True)
-    twin = PlainGate(0.5, candidates=12, batch=6)
-    twin.threshold, opened = threshold, None
-    for number, ((inputs, targets), selection) in enumerate(loop.loader):
-        if loop.loader.stats.scored > 6:
-            opened = number
-            break
-        losses = functional.cross_entropy(loop.model(inputs), targets, reduction="none")
-        assert not twin.tau > threshold
-        loop.loader.record(selection, losses)
-        twin.observe(losses.tolist())
-        loop.step((selection.weights * losses).mean())
-    assert opened is not None
-    assert opened > 0
-    assert twin.tau > threshold
-
-
-def test_a_loop_that_gives_nothing_pays_for_scores_as_before():
-    loop = Loop(kath18("error-norm", **SHUT), with_selection=True).by_hand(outputs=False)
-    assert loop.loader.stats.observed == 0
-    assert loop.loader.stats.scored == 6 * 3  # the first, fourth and eighth of ten batches
-
-
 def test_a_loop_that_gives_too_seldom_pays_for_what_is_missing():
     loop = Loop(kath18("loss", **SHUT), with_selection=True).by_hand(every=6)
     # Given are the first and the seventh: nothing is known of the four before the sixth.
@@ -323,9 +287,8 @@ def test_a_batch_in_parts_is_observed_whole_and_once():
     assert [len(seen) for seen in gate.seen] == [6] * 10
 
 
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_batches_that_were_selected_tell_the_gate_nothing(bias):
-    strategy = kath18("loss", bias, smoothing=0.0, threshold=0.5)  # opens at once, never shuts
+def test_batches_that_were_selected_tell_the_gate_nothing():
+    strategy = kath18("loss", smoothing=0.0, threshold=0.5)  # opens at once, never shuts
     loop = Loop(strategy, with_selection=True).by_hand()
     assert (loop.loader.stats.observed, loop.loader.stats.scored) == (6, 60)
 

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import os
 import pickle
-import zipfile
 
 import pytest
 import torch
@@ -132,12 +131,6 @@ def test_a_file_gives_back_what_was_saved(tmp_path, scores):
     assert [file.name for file in path.parent.iterdir()] == ["down.pt"]
 
 
-def test_a_later_save_replaces_an_earlier_one(tmp_path):
-    subset().save(tmp_path / "kept.pt")
-    subset(cost=9.0).save(tmp_path / "kept.pt")
-    assert sb.Subset.load(tmp_path / "kept.pt") == subset(cost=9.0)
-
-
 def test_a_save_that_fails_leaves_the_earlier_file_and_no_litter(tmp_path, monkeypatch):
     path = tmp_path / "kept.pt"
     subset().save(path)
@@ -158,7 +151,7 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path):
         sb.Subset.load(tmp_path / "kept.pt")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.9])
 def test_a_truncated_file_is_refused(tmp_path, share):
     path = tmp_path / "kept.pt"
     subset().save(path)
@@ -205,24 +198,15 @@ def lose_the_scores(path):
     torch.save(content, path)
 
 
-def zip_something(path):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("letter.txt", "Dear Sir or Madam")
-
-
 @pytest.mark.parametrize(
     ("write", "message"),
     [
         (lambda path: path.write_text("Dear Sir or Madam"), "Subset"),
-        (zip_something, "cannot be read"),
         (lambda path: torch.save({"weight": torch.ones(2)}, path), "Subset"),
-        (lambda path: torch.save([1, 2], path), "Subset"),
         (tamper(version=2), "version 2.* version 1"),
         (tamper(indices=torch.tensor([0, 1])), "digest"),
         (tamper(indices=torch.tensor([0, 9])), "damaged: index 9"),
-        (tamper(indices=None), "damaged"),
         (tamper(cost="much"), "damaged"),
-        (tamper(examples=torch.ones(2)), "damaged"),
         (tamper(digest=torch.ones(2)), "damaged"),
         (tamper(more=1), 'damaged: .*"?more'),
         (lose_the_scores, 'damaged: .*lacks "scores"'),

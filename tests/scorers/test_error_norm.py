@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._batches.losses import error_norms
+from selective_backprop.scorers._forward import error_norms
 
 
 def fixture_outputs(rows: int = 9, classes: int = 4, spread: float = 3.0) -> tuple:

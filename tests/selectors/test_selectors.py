@@ -1,7 +1,5 @@
 """The simple selectors: everything, a random share, the highest and the lowest."""
 
-import math
-
 import pytest
 import reference
 import torch
@@ -67,42 +65,24 @@ def test_infinite_scores_are_extremes():
     assert select(sb.selectors.Bottom(0.4), values, context=sb.selectors.Context(1, 5)) == [3]
 
 
-@pytest.mark.parametrize("rate", [1, 1.0])
-def test_a_rate_of_one_keeps_everything_and_is_a_float(rate):
-    for selector in (sb.selectors.Uniform(rate), sb.selectors.Top(rate), sb.selectors.Bottom(rate)):
+def test_a_rate_of_one_keeps_everything_and_is_a_float():
+    for selector in (sb.selectors.Uniform(1), sb.selectors.Top(1), sb.selectors.Bottom(1)):
         assert type(selector.rate) is float
         assert select(selector, [3.0, 1.0, 2.0], context=sb.selectors.Context(3, 3)) == [0, 1, 2]
 
 
 COINS = sb.selectors.Draw.BERNOULLI
+LOOSE = {"promises": False}
+MEAN = {"history": 7, "reweights": True} | LOOSE
+PACED = {"paced": True, "confidence": True} | LOOSE
+# What the laws of all selectors do not tell.
 TERMS = [
     (sb.selectors.Everything(), (1.0,), {"needs_scores": False, "keeps_everything": True}),
-    (sb.selectors.Uniform(0.4), (0.4,), {"needs_scores": False}),
-    (sb.selectors.Uniform(0.4, "bernoulli"), (0.4, COINS), {"needs_scores": False}),
-    (sb.selectors.Top(0.4), (0.4,), {}),
-    (sb.selectors.Bottom(0.4), (0.4,), {}),
     (sb.selectors.Percentile(3, history=5), (1 / 4,), {"history": 5}),
     (sb.selectors.Percentile(1, "bernoulli", history=5), (1 / 2, COINS), {"history": 5}),
-    (sb.selectors.Proportional(), (1 / 3,), {"reweights": True}),
-    (sb.selectors.Proportional(2.5, bias=0), (1 / 2.5,), {}),
-    *(
-        (
-            sb.selectors.BelowMean(0.5, longer_steps=longer, history=7),
-            (0.75, COINS),
-            {"history": 7, "reweights": True, "promises": False},
-        )
-        for longer in (False, True)
-    ),
-    (
-        sb.selectors.Hide(0.3, history=7),
-        (0.7, COINS),
-        {"history": 7, "promises": False, "paced": True, "confidence": True},
-    ),
-    (
-        sb.selectors.Confident(0.5),
-        (0.75, COINS),
-        {"reweights": True, "promises": False, "confidence": True},
-    ),
+    (sb.selectors.BelowMean(0.5, history=7), (0.75, COINS), MEAN),
+    (sb.selectors.Hide(0.3, history=7), (0.7, COINS), {"history": 7} | PACED),
+    (sb.selectors.Confident(0.5), (0.75, COINS), {"reweights": True, "confidence": True} | LOOSE),
 ]
 
 
@@ -111,21 +91,11 @@ def test_the_terms_say_what_a_selector_needs_and_promises(selector, shares, opti
     assert selector.terms == sb.selectors.Terms(*shares, **options)
 
 
-def test_a_selectivity_that_means_nothing_draws_nothing():
-    for beta in (-1.0, math.nan, math.inf):
-        with pytest.raises(sb.ConfigurationError, match=f"beta={beta}"):
-            sb.selectors.selection_probability(torch.ones(2), torch.ones(2), beta)
-
-
-@pytest.mark.parametrize(
-    "make", [sb.selectors.Uniform, lambda rate, draw: sb.selectors.Percentile(1, draw)]
-)
-def test_an_unknown_draw_is_refused_with_the_known_ones(make):
-    with (
-        unhooked(),
-        pytest.raises(sb.ConfigurationError, match=r"draw='dice'.*'exact', 'bernoulli'"),
-    ):
-        make(0.5, "dice")
+def test_an_unknown_draw_is_refused_with_the_known_ones():
+    message = r"draw='dice'.*'exact', 'bernoulli'"
+    for kind in (sb.selectors.Uniform, sb.selectors.Percentile):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
+            kind(0.5, "dice")
 
 
 def test_a_rule_of_ones_own_is_a_selector_that_remembers_nothing():

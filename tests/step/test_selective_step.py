@@ -90,7 +90,7 @@ def test_steps_draw_by_the_seed_alone_and_go_on_from_a_state() -> None:
     second.load_state_dict(copy.deepcopy(first.state_dict()))
     halves += [second(batch).rows.tolist() for batch in batches[3:]]
     assert halves == rows
-    assert second.stats == whole.stats
+    assert second.stats == whole.stats == sb.StepStats(steps=6, candidates=72, kept=18)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -135,14 +135,6 @@ def test_losses_that_are_no_number_stop_the_step_or_are_skipped() -> None:
     assert step.stats.nonfinite == 1
     with pytest.raises(sb.LossError, match="none of 12"):
         step((inputs * torch.nan, targets))
-
-
-def test_steps_candidates_and_kept_rows_are_counted() -> None:
-    step = sb.SelectiveStep(nets.mlp().double(), LOSS, QUARTER)
-    assert step.stats == sb.StepStats()
-    for seed in range(2):
-        step(nets.candidates(nets.VECTORS, seed))
-    assert step.stats == sb.StepStats(steps=2, candidates=24, kept=6)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from selective_backprop.selectors import (
     Top,
     Uniform,
 )
+from selective_backprop.strategies._auto.rule import Unlearned
 
 SUBSET = sb.Subset(torch.tensor([0, 2]), 4)
 LATER, FIRST = sb.Schedule(2), sb.Schedule(warmup_epochs=1)
@@ -116,12 +117,7 @@ COMBINATIONS = [
     ),
     (
         sb.auto(),
-        *(
-            "auto",
-            Recorded(10, highest_of=2, give_up=0.05, fades=8.0, prior=True),
-            Confident(0.1, 0.0),
-            FIRST,
-        ),
+        *("auto", Unlearned(max_age=10, fades=8.0), Confident(0.1, 0.0), FIRST),
     ),
     (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", sb.scorers.Excess(REFERENCE, FORWARD), Top(0.5)),
     (sb.tail_sft(), "tail-sft", sb.scorers.Excess(None, Recorded(4)), Top(0.5), FIRST),

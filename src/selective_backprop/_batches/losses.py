@@ -11,36 +11,26 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, logsigmoid, nll_loss
+from torch.nn.functional import cross_entropy, nll_loss
 
-from selective_backprop._core.errors import ConfigurationError, LossError, warn
+from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
-from selective_backprop._core.types import (
-    NO_TARGET,
-    Bool,
-    Float,
-    LossesOf,
-    OutputsOf,
-    Scores,
-)
+from selective_backprop._core.types import NO_TARGET, Bool, LossesOf, OutputsOf
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 VALUES = operator.methodcaller("values")
 IGNORED = -100  # torch's default for the class index that a loss ignores
-MOST_LOOKED_AT = 2**16  # targets of a batch; the CPU would take longer than a GPU to mark more
-SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
 
-_OF_LABELS = {
+OF_LABELS = {
     "BCELoss",
     "BCEWithLogitsLoss",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
 }
-_OF_CLASSES = {"CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"}
+OF_CLASSES = {"CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"}
 ADVICE = (
     'Pass a loss function that has a reduction="none", or '
     "losses=callable(model, batch) -> one loss per example."
@@ -48,18 +38,14 @@ ADVICE = (
 
 
 def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
-    """Return the name of a torch loss that is no cross-entropy; None if it may be one.
-
-    Raises:
-        ConfigurationError: if `loss_fn` is a class, such as `nn.CrossEntropyLoss`, not an object.
-    """
+    """Return the name of a torch loss that is no cross-entropy; None if it may be one."""
     if isinstance(loss_fn, type):
         raise ConfigurationError(
             f"loss_fn is the class {loss_fn.__name__}, not an object: write {loss_fn.__name__}()"
         )
-    name, home = _name_of(loss_fn)
+    name, home = name_of(loss_fn)
     of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
-    return name if of_torch and name not in _OF_CLASSES | _OF_LABELS else None
+    return name if of_torch and name not in OF_CLASSES | OF_LABELS else None
 
 
 def is_plainly_torchs(loss_fn: LossFunction) -> bool:
@@ -68,7 +54,7 @@ def is_plainly_torchs(loss_fn: LossFunction) -> bool:
     return known and getattr(loss_fn, "_compiled_call_impl", None) is None
 
 
-def _uncompiled(loss_fn: Any) -> Any:
+def uncompiled(loss_fn: Any) -> Any:
     """Return the module inside a compiled one; return other losses unchanged.
 
     Attributes set on a compiled module, or on a copy of it, are set on the module inside.
@@ -78,20 +64,33 @@ def _uncompiled(loss_fn: Any) -> Any:
     return parts.get("_orig_mod", loss_fn) if parts else loss_fn
 
 
-def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
+def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
     """Return the name of a loss's class or function, and the name of its Python module."""
-    loss_fn = _uncompiled(loss_fn)
+    loss_fn = uncompiled(loss_fn)
     function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     named = type(function) if isinstance(function, nn.Module) else function
     return getattr(named, "__name__", None), getattr(named, "__module__", None)
 
 
+def option(loss_fn: LossFunction | None, name: str) -> Any:
+    """Return an attribute of a loss, or a keyword of a partial function; None if there is none."""
+    loss_fn = uncompiled(loss_fn)
+    if isinstance(loss_fn, functools.partial):
+        return loss_fn.keywords.get(name)
+    return getattr(loss_fn, name, None)
+
+
 def label_smoothing(loss_fn: LossFunction | None) -> float:
     """Return the label smoothing of a cross-entropy; 0 for other losses."""
-    loss_fn = _uncompiled(loss_fn)
-    bound = isinstance(loss_fn, functools.partial)
-    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
-    return float(options.get("label_smoothing") or 0.0)
+    return float(option(loss_fn, "label_smoothing") or 0.0)
+
+
+def class_weights(loss_fn: LossFunction) -> Tensor | None:
+    """Return the class weights of a cross-entropy, or None."""
+    function = uncompiled(loss_fn)
+    torchs = getattr(function, "func", None) in (cross_entropy, nll_loss)
+    known = torchs or isinstance(function, (nn.CrossEntropyLoss, nn.NLLLoss))
+    return option(function, "weight") if known else None
 
 
 def ignored_label(loss_fn: LossFunction | None) -> int:
@@ -125,198 +124,10 @@ def lacks_target(
     return found if ignored is not None and not soft else found & (losses == 0)
 
 
-def excess_losses(
-    loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
-) -> Float[Tensor, "*position"]:
-    """Return by how much losses exceed the lowest possible loss, divided by the class weights.
-
-    For a cross-entropy with label smoothing, class weights or probabilities as targets, this is the
-    Kullback-Leibler divergence of the model from the target. It is 0 if the model could not do
-    better. Other losses are returned unchanged.
-
-    Losses of a row's yes-or-no labels, `[row, label]`, are summed, so that `exp(-loss)` is the
-    probability that the model gives to all labels of the row together.
-
-    Args:
-        loss_fn: the function that computed the losses.
-        losses: one per position, not reduced.
-        outputs: logits: `[row, class, ...]` for classes, `[row, ...]` for yes-or-no labels.
-        targets: classes, `[row, ...]`, or probabilities in the shape of the logits.
-    """
-    name = _name_of(loss_fn)[0]
-    if name in _OF_LABELS:
-        return _excess_of_labels(loss_fn, losses, targets)
-    smoothed, weights = label_smoothing(loss_fn), class_weights(loss_fn)
-    tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-    if not tensors or outputs.ndim < 2:
-        return losses
-    soft = targets.is_floating_point() and targets.shape == outputs.shape
-    if not (smoothed or weights is not None or soft):
-        return losses
-    if name not in _OF_CLASSES:
-        return losses
-    count = outputs.shape[1]
-    each = losses.new_ones(count) if weights is None else weights.to(losses)
-    spread = smoothed / count * each  # what smoothing adds to a position's target on each class
-    if soft:
-        shape = (1, count, *[1] * (outputs.ndim - 2))
-        whole = (1.0 - smoothed) * targets * each.view(shape) + spread.view(shape)
-        total, entropy = whole.sum(1), -torch.xlogy(whole, whole).sum(1)
-    else:
-        hit = targets.long().clamp(0, count - 1)  # ignored positions are left out later
-        own = spread[hit] + (1.0 - smoothed) * each[hit]
-        total = spread.sum() - spread[hit] + own
-        others = torch.xlogy(spread, spread)
-        entropy = others[hit] - others.sum() - torch.xlogy(own, own)
-    lowest = entropy + torch.xlogy(total, total)
-    return ((losses - lowest) / total.clamp(min=torch.finfo(losses.dtype).tiny)).clamp(min=0.0)
-
-
-def _excess_of_labels(
-    loss_fn: LossFunction | None, losses: Tensor, targets: Any
-) -> Float[Tensor, "*position"]:
-    """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
-    loss_fn = _uncompiled(loss_fn)
-    bound = isinstance(loss_fn, functools.partial)
-
-    def option(name: str) -> Tensor:
-        found = loss_fn.keywords.get(name) if bound else getattr(loss_fn, name, None)
-        return losses.new_ones(()) if found is None else found.to(losses)
-
-    if not isinstance(targets, Tensor) or targets.shape != losses.shape:
-        return losses
-    yes, no = option("pos_weight") * targets, torch.ones_like(targets) - targets
-    total = yes + no
-    lowest = torch.xlogy(total, total) - torch.xlogy(yes, yes) - torch.xlogy(no, no)
-    weight = option("weight")
-    scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
-    excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
-    excess = excess.where(total == total, losses)  # a target that is NaN may be masked
-    return excess.sum(1) if excess.ndim == 2 else excess
-
-
-def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
-    """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
-
-    Targets must be probabilities, and no loss may be below the lowest possible cross-entropy. The
-    CPU waits for the GPU.
-
-    Args:
-        losses: one per example; anything else is left to `check_losses`.
-        targets: the targets of the losses, or None. NaN marks unknown labels, and passes.
-        lowest: the lowest cross-entropy that these targets allow; losses may be lower by rounding.
-    """
-    found = None
-    soft = isinstance(targets, Tensor) and targets.is_floating_point()
-    if soft and bool(((targets < -SLACK) | (targets > 1.0 + SLACK)).any()):
-        low, high = map(float, targets[~targets.isnan()].aminmax())
-        found = f"targets from {low:.3g} to {high:.3g} are no probabilities"
-    elif isinstance(losses, Tensor) and losses.ndim == 1:
-        below = losses[losses < lowest - SLACK]
-        if len(below):
-            least = float(below.min())
-            found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
-    if found is not None:
-        raise LossError(
-            f"{found}. But the strategy takes exp(-loss) for the probability of the target. Use a "
-            "cross-entropy whose targets are classes (as integers) or probabilities. For other "
-            "losses, such as those of regression, use a strategy that only ranks them: "
-            "recorded_sb(rate=1 / 2)"
-        )
-
-
-def check_own_entropies(loss_fn: LossFunction, losses: Any, targets: Any) -> None:
-    """Refuse what `check_entropies` refuses, for torch's losses and for the user's own."""
-    known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
-    rows = len(losses) if isinstance(losses, Tensor) and losses.ndim == 1 else 0
-    check_entropies(losses, targets, 0.0 if known else least_entropies(targets, rows))
-
-
-def least_entropies(targets: Any, rows: int) -> Tensor | float:
-    """Return a lower bound, for the targets of each row, on a cross-entropy that the user wrote.
-
-    Soft targets may be classes or yes-or-no labels, and their losses summed or averaged. The mean
-    entropy of yes-or-no labels is the lowest of these cases.
-    """
-    if not isinstance(targets, Tensor) or not targets.is_floating_point():
-        return 0.0
-    if not targets.numel() or len(targets) != rows:
-        return 0.0
-    yes = targets.detach().float().reshape(rows, -1).clamp(0.0, 1.0)
-    no = torch.ones_like(yes) - yes
-    return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
-
-
-def examine_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: Any) -> bool:
-    """Return whether a loss that the user wrote is a cross-entropy of yes-or-no labels.
-
-    Warn if it is no cross-entropy. This is checked by the numbers, if outputs and losses have the
-    shape of the labels, or if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`,
-    and losses have the shape of either. The CPU waits for the GPU.
-    """
-    tensors = all(isinstance(each, Tensor) for each in (losses, outputs, targets))
-    if not tensors or _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS:
-        return False
-    given, tiny = outputs.float(), torch.finfo(torch.float32).tiny
-    labels = losses.shape == outputs.shape == targets.shape
-    several = outputs.ndim > 1 and outputs.shape[1] > 1 and not targets.is_floating_point()
-    classes = several and targets.shape == outputs[:, 0].shape
-    # Outputs are logits or, if the model ends in a sigmoid or softmax, probabilities.
-    if labels:
-        yes, clamped = targets.float(), given.clamp(0.0, 1.0)
-        kept = ~yes.isnan()  # NaN for unknown labels
-        sure = logsigmoid(given), clamped.clamp(min=tiny).log()
-        unsure = logsigmoid(-given), (1.0 - clamped).clamp(min=tiny).log()
-        known = [-yes * one - (1.0 - yes) * other for one, other in zip(sure, unsure, strict=True)]
-    elif classes and losses.shape == targets.shape:
-        kept = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
-        hit = targets.where(kept, 0).long().unsqueeze(1)
-        likelies = given.log_softmax(1), given.clamp(min=tiny).log()
-        known = [-likely.gather(1, hit).squeeze(1) for likely in likelies]
-    elif classes and losses.shape == outputs.shape:
-        known = []
-    else:
-        return False
-    rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
-    for entropies in known:
-        if torch.allclose(losses[kept].float(), entropies[kept], rtol=rounding, atol=rounding):
-            return labels
-    warn(
-        "the loss function returns no cross-entropies of these outputs and targets, but the "
-        "strategy takes exp(-loss) for the probability of the targets. If your loss adds label "
-        "smoothing or weights, pass these to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss "
-        "instead: what they add is then not recorded. With another loss, pass with_selection=True "
-        "to the loader, train on (selection.weights * losses).mean(), and call "
-        "loader.record(selection, cross_entropies)"
-    )
-    return False
-
-
-def class_weights(loss_fn: LossFunction) -> Tensor | None:
-    """Return the class weights of a cross-entropy, or None."""
-    loss_fn = _uncompiled(loss_fn)
-    if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
-        return loss_fn.keywords.get("weight")
-    return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
-
-
-def average_examples(losses: Any, targets: Any, ignored: int | None) -> Any:
-    """Average losses over all axes but the first; return losses with one axis unchanged.
-
-    Positions whose target equals `ignored` are left out. If all are, the example's loss is 0.
-    """
-    if not isinstance(losses, Tensor) or losses.ndim < 2:
-        return losses
-    if ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
-        kept = (targets != ignored).flatten(1)
-        return (losses.flatten(1) * kept).sum(1) / kept.sum(1).clamp(min=1)
-    return losses.flatten(1).mean(1)
-
-
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
     """Refuse losses that broadcasting computed for each output with each target."""
     given, wanted, found = outputs.shape, targets.shape, losses.shape
-    if len(given) == len(wanted) or found in (given, wanted):
+    if len(given) == len(wanted):
         return
     try:
         crossed = torch.broadcast_shapes(given, wanted)
@@ -363,45 +174,6 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
     return losses if losses.is_floating_point() else losses.float()
 
 
-def all_finite_on_host(losses: Tensor) -> bool:
-    """Return whether losses on the CPU are all finite; NumPy is fastest at this."""
-    known = losses.detach().float() if losses.dtype is torch.bfloat16 else losses.detach()
-    return bool(np.isfinite(known.numpy()).all())
-
-
-def error_norms(outputs: Any, targets: Any, ignored: int | None = None) -> Scores:
-    """Return `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)].
-
-    Outputs are logits, `[candidate, class]`. Targets are class numbers, `[candidate]`, or
-    probabilities, `[candidate, class]`. If a class number is out of range, the result is NaN. If it
-    equals `ignored`, it is `NO_TARGET`.
-    """
-    both = (outputs, targets)
-    found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
-    known = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.ndim == 2
-    if not known or outputs.shape[1] < 2:
-        raise LossError(
-            "the error norm needs outputs [candidate, class] of at least 2 classes, and targets, "
-            f"got {found[0]} and {found[1]}. Pass outputs=callable(model, batch) -> (outputs, "
-            "targets). If the model gives a single logit z, return the two logits (0, z)."
-        )
-    half = outputs.dtype in (torch.float16, torch.bfloat16)
-    errors = (outputs.float() if half else outputs).softmax(1)
-    if targets.shape == outputs.shape:
-        return (errors - targets).norm(dim=1)
-    if targets.shape != outputs.shape[:1] or targets.is_floating_point():
-        raise LossError(
-            f"targets of shape {found[1]} and type {targets.dtype} do not fit outputs of shape "
-            f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
-        )
-    hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
-    # If p is near 1, 1 - p loses all digits; the sum of the other probabilities keeps them.
-    others = errors.masked_fill(hit, 0.0)
-    norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
-    norms = norms.where(hit.any(1), torch.nan)
-    return norms if ignored is None else norms.masked_fill(targets == ignored, NO_TARGET)
-
-
 @dataclass(frozen=True, eq=False)
 class UnreducedLoss:
     """A loss function that returns one loss per position, and what its reduction would do."""
@@ -420,16 +192,14 @@ class UnreducedLoss:
     @classmethod
     def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
         """Inspect a loss function; copy it if it is a module or object with a `reduction`."""
-        function = _uncompiled(loss_fn)
+        function = uncompiled(loss_fn)
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):  # builtins without a signature
             parameters = {}
 
-        def option(name: str, kind: type) -> Any:
-            found = getattr(function, name, None)
-            if found is None and isinstance(function, functools.partial):
-                found = function.keywords.get(name)
+        def known(name: str, kind: type) -> Any:
+            found = option(function, name)
             if found is None and name in parameters:
                 found = parameters[name].default
             return found if isinstance(found, kind) else None
@@ -450,8 +220,8 @@ class UnreducedLoss:
         return cls(
             unreduced,
             options,
-            option("reduction", str),
-            option("ignore_index", int),
+            known("reduction", str),
+            known("ignore_index", int),
             weights,
             weights is not None or label_smoothing(function) > 0,
             function,
@@ -525,30 +295,6 @@ class UnreducedLoss:
                     'weighted. Use "mean", "sum", "batchmean" or "none"'
                 )
 
-    def refuse_other_reduction(
-        self, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
-    ) -> None:
-        """Refuse a loss that does not reduce as `reduce` does. The CPU waits for the GPU.
-
-        `losses` are those of positions, and `given` is what the given loss returned for `args`, of
-        which the second are the targets, and for `named`.
-        """
-        ours, size = (self.reduce(each, args[1]) for each in (losses, losses.abs()))
-        if not isinstance(given, Tensor) or given.shape != ours.shape:
-            return
-        rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
-        # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice
-        # the same.
-        if (given - ours).abs() > rounding and self.probe(*args, **named) == given:
-            raise LossError(
-                f"your loss is {float(given):.4g}, but the {self.reduction} of what it returns "
-                f'with reduction="none" is {float(ours):.4g}. loader.loss_fn weights and reduces '
-                "the latter, so both must be equal. If your loss ignores a class index, give it a "
-                "parameter ignore_index=. Otherwise pass with_selection=True to the loader, "
-                "multiply your losses by selection.weights, reduce them in your loop, and call "
-                "loader.record(selection, losses)"
-            )
-
     def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
         """Return what a mean divides the sum by; None for the number of positions."""
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
@@ -583,24 +329,37 @@ def _holders(function: Any) -> list[dict[str, Any]]:
     return [attributes]
 
 
+def average_examples(loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
+    """Average losses over all axes but the first; return losses with one axis unchanged.
+
+    Positions whose target the loss ignores are left out. If all are, the example's loss is 0.
+    """
+    if not isinstance(losses, Tensor) or losses.ndim < 2:
+        return losses
+    if loss.ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
+        kept = (targets != loss.ignored).flatten(1)
+        return (losses.flatten(1) * kept).sum(1) / kept.sum(1).clamp(min=1)
+    return losses.flatten(1).mean(1)
+
+
+# Makes one loss per example of the losses of positions, `[row, ...]`, outputs and targets.
+Average = Callable[[UnreducedLoss, Any, Any, Any], Any]
+
+
 @dataclass(eq=False)
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
     The loss function, or a copy of it if it is a module, is called with `reduction="none"`. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. If the
-    module's attributes change between batches, a new copy is made. With `excess`, losses are as
-    `excess_losses` returns them. The first batch then raises an error if the loss cannot be a
-    cross-entropy, and warns if the user wrote a loss that is none. If it `marks`, a call returns
+    module's attributes change between batches, a new copy is made. If it `marks`, a call returns
     `NO_TARGET` for rows whose targets are all ignored.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
-    excess: bool = False
+    average: Average = average_examples
     marks: bool = False
-    _checked: bool = field(default=False, init=False, repr=False)
-    _labels: bool = field(default=False, init=False, repr=False)  # own loss of yes-or-no labels
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
@@ -617,25 +376,9 @@ class ExampleLosses:
         """Return one loss per example; `check_losses` rejects anything else that is returned."""
         loss = self.unreduced
         losses = loss.of_positions(outputs, targets)
-        if not self.excess and isinstance(losses, Tensor) and losses.ndim == 1:
+        if self.average is average_examples and isinstance(losses, Tensor) and losses.ndim == 1:
             return losses  # nearly always
         return self.average(loss, losses, outputs, targets)
-
-    def average(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example from its positions' losses, as `of_examples` does."""
-        if self.excess:
-            if not self._checked:
-                self._checked = True
-                each = average_examples(losses, targets, loss.ignored)
-                check_own_entropies(self.loss_fn, each, targets)
-                self._labels = examine_own_loss(self.loss_fn, losses, outputs, targets)
-            if self._labels:
-                losses = _excess_of_labels(None, losses, targets)
-            elif loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
-                losses = excess_losses(self.loss_fn, losses, outputs, targets)
-        if isinstance(losses, Tensor) and losses.ndim == 1:
-            return losses
-        return average_examples(losses, targets, loss.ignored)
 
     @property
     def unreduced(self) -> UnreducedLoss:
@@ -650,42 +393,6 @@ class ExampleLosses:
         return latest
 
 
-class TargetWatch:
-    """See, before batches leave the CPU, whether rows lack a target; only then are rows marked.
-
-    With losses other than those of pairs `(inputs, targets)`, any row may lack a target.
-
-    Attributes:
-        lacking: whether a row that was scored may have lacked a target.
-    """
-
-    def __init__(self, losses: LossesOf | None = None) -> None:
-        plain = isinstance(losses, ExampleLosses) and losses.outputs is None
-        self._losses = losses if plain else None
-        self.lacking = not plain
-        if self._losses is not None:
-            self._losses.marks = False
-
-    def mark(self) -> None:
-        """Mark rows without a target from now on."""
-        self.lacking = True
-        if self._losses is not None:
-            self._losses.marks = True
-
-    def look(self, batch: Any) -> None:
-        """Look at the targets of a batch that will be scored."""
-        if self._losses is None:
-            return
-        targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
-        plain = isinstance(targets, Tensor) and targets.ndim > 0 and not targets.is_nested
-        if not plain or targets.device.type != "cpu" or targets.numel() > MOST_LOOKED_AT:
-            return self.mark()
-        zeros = torch.zeros(len(targets))  # a loss of 0 is needed to lack a target
-        bare = lacks_target(zeros, targets, self._losses.unreduced.ignored)
-        if bare is not None and bool(bare.any()):
-            self.mark()
-
-
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`."""
     listed = isinstance(batch, (tuple, list))
@@ -696,8 +403,7 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
             "the model. Pass losses=callable(model, batch) -> one loss per example, or "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
-    inputs, targets = batch
-    return model(inputs), targets
+    return model(batch[0]), batch[1]
 
 
 def find_losses(
@@ -705,7 +411,7 @@ def find_losses(
     losses: LossesOf | None,
     outputs: OutputsOf | None,
     *,
-    excess: bool = False,
+    average: Average = average_examples,
     marks: bool = True,
 ) -> LossesOf:
     """Return a function that computes one loss per example, made from the user's arguments.
@@ -716,7 +422,7 @@ def find_losses(
         return losses
     if loss_fn is None:
         raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
-    return ExampleLosses(loss_fn, outputs, excess, marks)
+    return ExampleLosses(loss_fn, outputs, average, marks)
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:

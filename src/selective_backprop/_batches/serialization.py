@@ -61,10 +61,9 @@ def pack_batch(batch: Any, path: str = "") -> Any:
     if isinstance(batch, type):  # such as the default factory of a defaultdict
         return "class", _type_name(path, batch)
     raise BatchError(
-        f"{path or 'the batch'} is a {kind.__name__}, which a saved state cannot hold. Let "
-        "the collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, "
-        'named tuples or dataclasses. Or pass leftovers="drop" or "flush", and save the state only '
-        "when an epoch is over: then no rows wait, and no batch is saved."
+        f"{path or 'the batch'} is a {kind.__name__}, which a saved state cannot hold. Let the "
+        "collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, named "
+        'tuples or dataclasses. Or pass leftovers="drop" or "flush", and save between epochs.'
     )
 
 
@@ -127,28 +126,24 @@ def _checksum(packed: Any, start: int = 0) -> int:
 
 
 def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
+    several = isinstance(array, np.ndarray)
     if array.dtype.kind in "biufc":
         # Signed, because plain pickles of torch's larger unsigned tensors cannot be read.
-        numbers = np.array(array).view(array.dtype.str.replace("u", "i"))
-        kind = "array" if isinstance(array, np.ndarray) else "number"
-        return kind, torch.from_numpy(numbers), array.dtype.str
+        numbers = torch.from_numpy(np.array(array).view(array.dtype.str.replace("u", "i")))
+        return "array" if several else "number", numbers, array.dtype.str
     if array.dtype.kind in "US":
         texts = [pack_batch(text) for text in array.ravel().tolist()]
-        kind = "texts" if isinstance(array, np.ndarray) else "text"
-        return kind, texts, list(array.shape), array.dtype.str
-    raise BatchError(
-        f"{path or 'the batch'} is an array of {array.dtype}, which a saved state cannot hold. Let "
-        "the collate function return numbers or text."
-    )
+        return "texts" if several else "text", texts, list(array.shape), array.dtype.str
+    found = f"{path or 'the batch'} is an array of {array.dtype}"
+    raise BatchError(f"{found}, which a saved state cannot hold; return numbers or text")
 
 
 def _type_name(path: str, kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if _find(name) is not kind:
         raise BatchError(
-            f"{path or 'the batch'} is a {kind.__qualname__}, but {kind.__module__} has no such "
-            "name at its top level, so a saved state could not be loaded. Define the type at the "
-            "top of a module."
+            f"{path or 'the batch'} is a {kind.__qualname__}, which {kind.__module__} lacks at its "
+            "top level, so a saved state could not be loaded: define it at the top of a module"
         )
     return name
 
@@ -164,43 +159,37 @@ def _find(name: str) -> Any:
 def _find_type(name: str) -> type:
     found = _find(name)
     if not isinstance(found, type):
-        raise ConfigurationError(
-            f"the state holds rows of type {name}, which is not imported. Import it before "
-            "load_state_dict()."
-        )
+        raise ConfigurationError(f"the state holds rows of type {name}, which is not imported")
     return found
 
 
 def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
     """Return an object of one of the user's types, without running the type's code."""
-    found = _find_type(name)
-    if kind == "named tuple" and issubclass(found, tuple) and _field_names(found) == names:
+    found: Any = _find_type(name)
+    held = {"named tuple": tuple, "dataclass": object, "mapping": dict | UserDict}[kind]
+    if not issubclass(found, held) or (kind != "mapping" and _field_names(found) != names):
+        raise ConfigurationError(
+            f"the state holds rows of type {name}, saved as a {kind} with "
+            f"{', '.join(names) or 'items'}, but the type is now something else. Load the state "
+            "with the code that saved it."
+        )
+    if kind == "named tuple":
         return tuple.__new__(found, items)
-    if kind == "dataclass" and dataclasses.is_dataclass(found) and _field_names(found) == names:
-        made = object.__new__(found)
-        for field, item in zip(names, items, strict=True):
-            object.__setattr__(made, field, item)
-        return made
-    if kind == "mapping" and issubclass(found, dict | UserDict):
-        content, others = items
-        if issubclass(found, dict):
-            base = OrderedDict if issubclass(found, OrderedDict) else dict
-            made = base.__new__(found)
-            for key, item in content.items():
-                base.__setitem__(made, key, item)
+    content, others = items if kind == "mapping" else ({}, dict(zip(names, items, strict=True)))
+    base: Any = next((each for each in (OrderedDict, dict) if issubclass(found, each)), object)
+    made = base.__new__(found)
+    if issubclass(found, UserDict):
+        others["data"] = content
+    else:
+        for key, item in content.items():
+            base.__setitem__(made, key, item)
+    slots = _slots(found)
+    for attribute, value in others.items():
+        if attribute in slots:
+            object.__setattr__(made, attribute, value)
         else:
-            made = object.__new__(found)
-            others = {"data": content, **others}
-        for slot in others.keys() & {*_slots(found)}:
-            object.__setattr__(made, slot, others.pop(slot))
-        if others:
-            vars(made).update(others)
-        return made
-    raise ConfigurationError(
-        f"the state holds rows of type {name}, saved as a {kind} with "
-        f"{', '.join(names) or 'items'}, but the type is now something else. Load the state with "
-        "the code that saved it."
-    )
+            vars(made)[attribute] = value
+    return made
 
 
 def _slots(kind: type) -> list[str]:

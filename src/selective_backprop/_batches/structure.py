@@ -60,9 +60,8 @@ def _container(kind: type) -> Any:
     fields = dataclasses.fields(kind)
     if hasattr(kind, "__post_init__") or not all(field.init for field in fields):
         raise BatchError(
-            f"the batch holds a {kind.__name__}, a dataclass with __post_init__ or with a field of "
-            "init=False, so it may change when it is made again, with other rows. Let the collate "
-            "function do this work, or return a dict"
+            f"the batch holds a {kind.__name__}, a dataclass with __post_init__ or a field of "
+            "init=False, which may change when it is made with other rows: return a dict"
         )
     return tuple(field.name for field in fields)
 
@@ -102,7 +101,7 @@ def map_leaves(function: Callable[..., Any], batch: Any, *others: Any, path: str
         each if listed and type(each) is type(batch) and len(each) == count else _values(each, keys)
         for each in (batch, *others)
     ]
-    values = []
+    values, kind = [], type(batch)
     for key, part, *rest in zip(keys, *columns, strict=True):
         place = f"{path}.{key}" if path else str(key)
         values.append(
@@ -110,7 +109,6 @@ def map_leaves(function: Callable[..., Any], batch: Any, *others: Any, path: str
             if type(part) is Tensor  # nearly always
             else map_leaves(function, part, *rest, path=place)
         )
-    kind = type(batch)
     if isinstance(batch, (list, tuple)):
         return kind(*values) if hasattr(kind, "_fields") else kind(values)
     named = dict(zip(keys, values, strict=True))
@@ -152,6 +150,12 @@ def list_leaves(batch: Any) -> list[Any]:
     if type(batch) in (list, tuple) and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
         return [*batch]
     return [leaf for _, leaf in named_leaves(batch)]
+
+
+def list_tensors(batch: Any) -> list[Tensor]:
+    """Return the tensors of a batch."""
+    leaves = (leaf if _lists_numbers(leaf) else [leaf] for leaf in list_leaves(batch))
+    return [each for leaf in leaves for each in leaf if isinstance(each, Tensor)]
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
@@ -219,7 +223,14 @@ def count_rows(
             return count
     leaves = [leaf for leaf in named_leaves(batch) if leaf[0] not in layout.whole]
     if expected is not None and not every:
-        return _check_any(leaves, expected)
+        sizes = _sizes(leaves)
+        if sizes and expected not in sizes:
+            raise BatchError(
+                f"the items of the batch have {' or '.join(map(str, sorted(sizes)))} rows, but the "
+                f"list of indices that was loaded has {expected}. The collate function must leave "
+                "out no example"
+            )
+        return expected
     found = [(*leaf, size) for leaf in leaves if (size := row_count(*leaf)) is not None]
     tensors = [(path, size) for path, leaf, size in found if isinstance(leaf, Tensor)]
     advice = "" if expected is None else f" {BEFORE_LOADING}"
@@ -228,53 +239,41 @@ def count_rows(
             f"the batch ({type(batch).__name__}) holds no tensor with rows. Let the collate "
             f"function stack the examples into tensors.{advice}"
         )
-    count = tensors[0][1] if expected is None else expected
+    told, count = name_of(tensors[0][0]), tensors[0][1]
+    if expected is not None:
+        told, count = "the list of indices that was loaded", expected
     for path, leaf, size in found:
-        if size == count:
-            continue
-        if (listed := _find_listed_rows(batch, count)) is not None:
+        if size != count:
+            shape = () if isinstance(leaf, (list, tuple)) else tuple(leaf.shape)
             raise BatchError(
-                f"{name_of(listed)} is a list of {count} tensors, or of mappings of tensors, "
-                "whose items are not taken for rows. Let the collate function stack them into "
-                "tensors with one row per example, padded if their sizes differ."
+                f"{name_of(path)} has {size} rows, but {told} has {count}. "
+                + (
+                    rows_elsewhere(shape.index(count))
+                    if count in shape
+                    else "The collate function must return one row for each example, on the first "
+                    "axis, and leave out no example: stack lists of tensors, padded if their sizes "
+                    "differ. If the item is the same in every batch, as a vocabulary is, pass "
+                    f"whole={{{path!r}}}.{advice}"
+                )
             )
-        where = (
-            name_of(tensors[0][0]) if expected is None else "the list of indices that was loaded"
-        )
-        shape = () if isinstance(leaf, (list, tuple)) else tuple(leaf.shape)
-        rest = (
-            rows_elsewhere(shape.index(count))
-            if count in shape
-            else "The collate function must return one row for each example, on the first axis, "
-            "and leave out no example. If the item is the same in every batch, as a vocabulary is, "
-            f"pass whole={{{path!r}}}.{advice}"
-        )
-        raise BatchError(f"{name_of(path)} has {size} rows, but {where} has {count}. {rest}")
     return count
 
 
 def rows_elsewhere(axis: int) -> str:
     """Return what to do if the rows of a leaf are on another axis than the first."""
+    swap = f".transpose(0, {axis})"
     return (
-        f"If its rows are on axis {axis}, put .transpose(0, {axis}) of it into the batch, and "
-        "transpose it back in the model."
+        f"If its rows are on axis {axis}, put {swap} of it into the batch and undo it in the model."
     )
 
 
-def _check_any(leaves: list[tuple[str, Any]], expected: int) -> int:
-    """Return `expected`; refuse leaves whose rows can be counted if none has so many."""
+def _sizes(leaves: list[tuple[str, Any]]) -> set[int]:
+    """Return the numbers of rows of the leaves that can be counted."""
     sizes: set[Any] = set()
     for leaf in leaves:
         with suppress(BatchError):
             sizes.add(row_count(*leaf))
-    sizes.discard(None)
-    if sizes and expected not in sizes:
-        raise BatchError(
-            f"the items of the batch have {' or '.join(map(str, sorted(sizes)))} rows, but the "
-            f"list of indices that was loaded has {expected}. The collate function must leave out "
-            "no example"
-        )
-    return expected
+    return sizes - {None}
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
@@ -297,16 +296,15 @@ def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
     try:
         cut_rows(batch, layout, 0, 1)
     except (RuntimeError, TypeError) as error:  # such as a TensorDict, whose rows are fixed
+        kind = type(batch).__name__
         raise BatchError(
-            f"a batch of {type(batch).__name__} with other rows cannot be made ({error}). Let "
-            f"the collate function return a dict. {BEFORE_LOADING}"
+            f"a {kind} with other rows cannot be made ({error}): return a dict. {BEFORE_LOADING}"
         ) from error
     for path, leaf in leaves:
         if path not in layout.whole and _holds_more(leaf):
             warn(
-                f"{name_of(path)} is a {type(leaf).__name__}, but chosen rows come as plain "
-                f"{'tensors' if isinstance(leaf, Tensor) else 'arrays'}, without what else it "
-                "holds. Let the collate function return plain ones"
+                f"{name_of(path)} is a {type(leaf).__name__}, but chosen rows are plain numbers, "
+                "without what else it holds. Let the collate function return plain tensors"
             )
 
 
@@ -369,10 +367,8 @@ def _join_leaves(rows: Sequence[Tensor | None], layout: Layout, path: str, *leav
     if isinstance(leaves[0], Tensor):
         joined = _join_tensors(leaves, rows)
         return joined if subclass is None else joined.as_subclass(subclass)
-    arrays = zip(leaves, rows, strict=True)
-    return np.concatenate(
-        [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
-    )
+    pairs = zip(leaves, rows, strict=True)
+    return np.concatenate([a if take is None else a[take.numpy(force=True)] for a, take in pairs])
 
 
 def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
@@ -382,8 +378,7 @@ def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
     if not all(leaf is first or are_equal(first, leaf) for leaf in others):
         raise BatchError(
             f"rows of several batches are joined, but {name_of(path)} has no rows, and differs "
-            "between the batches. Let the collate function return one row of it for each example, "
-            "or leave it out and compute it in your loop"
+            "between them. Let the collate function return one row of it for each example, or none"
         )
     return first
 
@@ -403,21 +398,16 @@ def are_equal(leaf: Any, other: Any) -> bool:
 
 def _stack_at_once(leaves: Sequence[Any]) -> bool:
     """Return whether all are plain tensors whose rows have one type and shape, the usual case."""
+    if not _are_tensors(leaves):
+        return False
     first = leaves[0]
-    return _are_tensors(leaves) and all(
-        leaf.dtype == first.dtype
-        and leaf.device == first.device
-        and leaf.shape[1:] == first.shape[1:]
-        for leaf in leaves
-    )
+    kind = first.dtype, first.device, first.shape[1:]
+    return all((leaf.dtype, leaf.device, leaf.shape[1:]) == kind for leaf in leaves)
 
 
 def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Tensor:
-    counts = [
-        leaf.shape[0] if take is None else take.shape[0]
-        for leaf, take in zip(leaves, rows, strict=True)
-    ]
-    first = leaves[0]
+    pairs, first = [*zip(leaves, rows, strict=True)], leaves[0]
+    counts = [(leaf if take is None else take).shape[0] for leaf, take in pairs]
     if (signed := SIGNED.get(first.dtype)) is not None:
         return _join_tensors([leaf.view(signed) for leaf in leaves], rows).view(first.dtype)
     form = CHANNELS_LAST.get(first.ndim)
@@ -430,7 +420,7 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         (sum(counts), *first.shape[1:]), dtype=first.dtype, device=first.device, memory_format=form
     )
     parts = joined.split_with_sizes(counts)
-    for leaf, take, part in zip(leaves, rows, parts, strict=True):
+    for (leaf, take), part in zip(pairs, parts, strict=True):
         if take is None:
             part.copy_(leaf.detach())
         else:
@@ -451,14 +441,13 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
     if len(shapes) == 1 and len(kinds) == 1:
         return leaves
     if path not in layout.pad or len({len(shape) for shape in shapes}) > 1 or len(kinds) > 1:
-        described = {
+        found = {
             f"{list(leaf.shape)} {leaf.dtype} on {getattr(leaf, 'device', 'cpu')}"
             for leaf in leaves
         }
-        found = ", ".join(sorted(described))
         raise BatchError(
-            f"rows of {name_of(path)} cannot be joined: {found}. They must have the same type, "
-            "device and, after the first axis, shape; "
+            f"rows of {name_of(path)} cannot be joined: {', '.join(sorted(found))}. They must have "
+            "the same type, device and, after the first axis, shape; "
             f"pad={{{path!r}: value}} pads them on the right."
         )
     longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
@@ -501,20 +490,6 @@ def _lists_numbers(value: Any) -> bool:
     """Return whether `value` is a list or tuple of zero-dimensional tensors, one per row."""
     listed = isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and len(value) > 0
     return listed and all(isinstance(part, Tensor) and not part.ndim for part in value)
-
-
-def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
-    """Return the path of a list that seems to hold one tensor, or mapping of tensors, per row."""
-    items: Any = value.items() if isinstance(value, Mapping) else ()
-    if isinstance(value, (list, tuple)):
-        # The batch itself may be a pair of tensors with two rows each, which is no list of rows.
-        if path and len(value) == count and all(isinstance(p, (Mapping, Tensor)) for p in value):
-            return path
-        items = enumerate(value)
-    found = (
-        _find_listed_rows(part, count, f"{path}.{key}" if path else str(key)) for key, part in items
-    )
-    return next((place for place in found if place is not None), None)
 
 
 def _holds_structure(value: Any) -> bool:

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from selective_backprop._core.errors import ConfigurationError
 
 Modules: TypeAlias = Sequence[nn.Module]
+Places: TypeAlias = dict[int, tuple[Any, ...]]  # names and identities of buffers, by module
 LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
 
@@ -90,19 +91,6 @@ class RandomStreams(NamedTuple):
         random.setstate((version, tuple(numbers.tolist()), gauss))
 
 
-class _Found(NamedTuple):
-    """The buffers of a model before a pass. They are kept alive, so an id is no other object's."""
-
-    places: dict[int, tuple[Any, ...]]
-    held: list[tuple[nn.Module, dict[str, Tensor | None], set[str]]]
-    plain: list[Tensor]  # buffers that are one piece of memory
-    memory: list[Tensor]  # of these; through `.data`, so that autograd counts no change
-    small: dict[torch.device, list[Tensor]]  # the bytes of those of up to 1 MiB
-    others: list[tuple[nn.Module, str, Tensor]]  # which are only watched
-    lazy: bool  # whether a module has yet to make its buffers
-    wrappers: list[DistributedDataParallel]
-
-
 class KeptBuffers:
     """Save the buffers of a model before a forward pass, and restore those that it changed.
 
@@ -116,7 +104,31 @@ class KeptBuffers:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self._found = model, _find(list_modules(model))
+        self._model = model
+        self._find(list_modules(model))
+
+    def _find(self, modules: Modules) -> None:
+        """Find the buffers, and keep them alive, so that an id is no other object's."""
+        if any(isinstance(each, torch.jit.ScriptModule) for each in modules):
+            raise ConfigurationError(
+                "the buffers of a torch.jit.ScriptModule cannot be restored after a scoring pass. "
+                "Pass the module that it was made of, which has the same weights"
+            )
+        self._places = _places(modules)
+        self._held = [(m, dict(m._buffers), {*m._non_persistent_buffers_set}) for m in modules]
+        given = [(m, name, b) for m in modules for name, b in m._buffers.items() if b is not None]
+        made = [each for each in given if not is_lazy(each[2])]
+        self._lazy = len(made) < len(given)
+        self._plain = [buffer for *_, buffer in made if _is_plain(buffer)]
+        self._memory = [buffer.data for buffer in self._plain]  # autograd counts no change of it
+        self._small: dict[torch.device, list[Tensor]] = {}  # the bytes of those of up to 1 MiB
+        for buffer in self._plain:
+            if buffer.nbytes <= LARGEST_SAVED:
+                piece = buffer.data.as_strided((buffer.numel(),), (1,)).view(torch.uint8)
+                self._small.setdefault(buffer.device, []).append(piece)
+        # Only watched.
+        self._others = [b for b in made if not _is_plain(b[2]) or b[2].nbytes > LARGEST_SAVED]
+        self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
 
     @contextmanager
     def kept(self, modules: Modules | None = None) -> Generator[None]:
@@ -127,15 +139,15 @@ class KeptBuffers:
         Raises:
             ConfigurationError: if the body changed a buffer that is not saved.
         """
-        modules, found = list_modules(self._model) if modules is None else modules, self._found
-        same = _places(modules) == found.places and not found.lazy
-        if not same or not all(map(Tensor.is_set_to, found.plain, found.memory)):
-            found = self._found = _find(modules)
+        modules = list_modules(self._model) if modules is None else modules
+        same = _places(modules) == self._places and not self._lazy
+        if not same or not all(map(Tensor.is_set_to, self._plain, self._memory)):
+            self._find(modules)
         attributes = [*map(dict.copy, map(vars, modules))]
-        images = [torch.cat(pieces) for pieces in found.small.values()]
+        images = [torch.cat(pieces) for pieces in self._small.values()]
         # Inference tensors count no versions.
-        versions = [each.is_inference() or each._version for *_, each in found.others]
-        due = [(each, each.require_forward_param_sync) for each in found.wrappers]
+        versions = [each.is_inference() or each._version for *_, each in self._others]
+        due = [(each, each.require_forward_param_sync) for each in self._wrappers]
         try:
             for wrapper, _ in due:
                 wrapper.require_forward_param_sync = False
@@ -144,21 +156,21 @@ class KeptBuffers:
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
             now = _places(modules)
-            for (module, buffers, unsaved), own in zip(found.held, attributes, strict=True):
-                if now.get(id(module)) != found.places.get(id(module)):
+            for (module, buffers, unsaved), own in zip(self._held, attributes, strict=True):
+                if now.get(id(module)) != self._places.get(id(module)):
                     _refill(module._buffers, buffers)
                     _refill(module._non_persistent_buffers_set, unsaved)
                     _refill(vars(module), own)
-            for buffer, memory in zip(found.plain, found.memory, strict=True):
+            for buffer, memory in zip(self._plain, self._memory, strict=True):
                 if not buffer.is_set_to(memory):  # it was resized, or got other memory
                     buffer.data = memory
-            for pieces, image in zip(found.small.values(), images, strict=True):
+            for pieces, image in zip(self._small.values(), images, strict=True):
                 # On a GPU, comparing would make the host wait, so all bytes are restored.
                 if image.device.type != "cpu" or not torch.equal(torch.cat(pieces), image):
                     saved = image.split([*map(Tensor.numel, pieces)])
                     with torch.inference_mode():  # outside, inference tensors cannot be written
                         torch._foreach_copy_(pieces, saved)
-        for (owner, name, buffer), version in zip(found.others, versions, strict=True):
+        for (owner, name, buffer), version in zip(self._others, versions, strict=True):
             if version is not True and buffer._version != version:
                 paths = {id(each): path for path, each in self._model.named_modules()}
                 raise ConfigurationError(
@@ -168,28 +180,7 @@ class KeptBuffers:
                 )
 
 
-def _find(modules: Modules) -> _Found:
-    if any(isinstance(each, torch.jit.ScriptModule) for each in modules):
-        raise ConfigurationError(
-            "the buffers of a torch.jit.ScriptModule cannot be restored after a scoring pass. "
-            "Pass the module that it was made of, which has the same weights"
-        )
-    held = [(m, dict(m._buffers), {*m._non_persistent_buffers_set}) for m in modules]
-    given = [(m, name, b) for m in modules for name, b in m._buffers.items() if b is not None]
-    made = [each for each in given if not is_lazy(each[2])]
-    plain = [buffer for *_, buffer in made if _is_plain(buffer)]
-    small: dict[torch.device, list[Tensor]] = {}
-    for buffer in plain:
-        if buffer.nbytes <= LARGEST_SAVED:
-            piece = buffer.data.as_strided((buffer.numel(),), (1,)).view(torch.uint8)
-            small.setdefault(buffer.device, []).append(piece)
-    memory, lazy = [buffer.data for buffer in plain], len(made) < len(given)
-    others = [each for each in made if not _is_plain(each[2]) or each[2].nbytes > LARGEST_SAVED]
-    wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
-    return _Found(_places(modules), held, plain, memory, small, others, lazy, wrappers)
-
-
-def _places(modules: Modules) -> dict[int, tuple[Any, ...]]:
+def _places(modules: Modules) -> Places:
     """Return the names and identities of each module's buffers."""
     return {id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers}
 

@@ -61,19 +61,16 @@ def check_number(
         number = float(number)
     if number is not None and fits(number):
         return number
-    found = f"{name}={value!r:.60}"
-    if number is None and value is not None:
-        found += f" of type {type(value).__name__}"
+    kind = f" of type {type(value).__name__}" * (number is None and value is not None)
     low, high = max(least, above), min(below, most)
-    kind, bounds = "whole" if whole else "finite", ""
+    bounds = f" {'above' if above >= least else 'of at least'} {low:g}" * math.isfinite(low)
     if math.isfinite(high):
         bounds = f" in {'[('[above >= least]}{low:g}, {high:g}{'])'[below <= most]}"
-    elif math.isfinite(low):
-        bounds = f" {'above' if above >= least else 'of at least'} {low:g}"
     if isinstance(value, str) and _reads(value, fits):
         hint = f"write {name}={value.strip()}, without quotes"
     raise ConfigurationError(
-        f"{found}: a {kind} number{bounds} is needed{f'; {hint}' * bool(hint)}"
+        f"{name}={value!r:.60}{kind}: a {'whole' if whole else 'finite'} number{bounds} is needed"
+        f"{f'; {hint}' * bool(hint)}"
     )
 
 
@@ -84,9 +81,7 @@ def check_rate(name: str, value: Any) -> float:
     """Return the share of candidates to keep, in (0, 1], as a float whose reciprocal is finite."""
     rate = float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
     if math.isinf(1 / rate):
-        raise ConfigurationError(
-            f"{name}={rate} is so small that it counts as 0; 1/3 keeps a third"
-        )
+        raise ConfigurationError(f"{name}={rate} is so small that it counts as 0")
     return rate
 
 
@@ -122,9 +117,7 @@ def check_instance(
 ) -> None:
     """Refuse a value that is not an instance of a class; the message gives an example of one."""
     if not isinstance(value, kind) and not (optional and value is None):
-        # The message calls an AbstractScorer a "scorer", and other classes by their own names.
-        _, _, interface = kind.__name__.partition("Abstract")
-        noun = interface.lower() or kind.__name__
+        noun = kind.__name__.partition("Abstract")[2].lower() or kind.__name__
         raise ConfigurationError(f"{name}={value!r:.60} is no {noun}; pass one such as {example}")
 
 
@@ -156,18 +149,15 @@ def find_device(
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if tensor.is_meta:
             raise ConfigurationError(
-                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Build "
-                "the model on a real device, or call model.to_empty(device=...) and load or "
-                "initialise its weights before it is wrapped"
+                f"the model's {name!r} is on the meta device, where tensors hold no numbers. Call "
+                "model.to_empty(device=...) and load its weights before it is wrapped"
             )
     if device is not None:
         return check_device("device", device)
     devices = {tensor.device for tensor in module.parameters()}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
-        raise ConfigurationError(
-            f"the model's parameters are on {names}; pass device= to say where its inputs go"
-        )
+        raise ConfigurationError(f"the model is on {names}; pass device= to say where inputs go")
     return next(iter(devices), None)
 
 
@@ -179,13 +169,7 @@ def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
 
 
 class Padding(dict[str, float]):
-    """The padding value of each path, given by the user or usual.
-
-    A batch may lack the usual paths.
-
-    Attributes:
-        given: the paths that the user gave.
-    """
+    """The padding value of each path: `given` by the user, or usual, which a batch may lack."""
 
     def __init__(self, given: Mapping[str, float], usual: Mapping[str, float]) -> None:
         super().__init__({**usual, **given})
@@ -194,10 +178,7 @@ class Padding(dict[str, float]):
 
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value of each path."""
-    if not isinstance(pad, Mapping | None):
-        raise ConfigurationError(f'pad={pad!r:.60}: write a value per path, such as {{"0": 0}}')
-    for path, value in (pad or {}).items():
-        # A tensor or array without axes is a number, too.
-        if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
-            raise ConfigurationError(f"pad={{{path!r}: {value!r:.60}}}: the value must be a number")
+    values = pad.values() if isinstance(pad, Mapping) else [] if pad is None else [None]
+    if not all(isinstance(_unwrapped(value), Real) for value in values):
+        raise ConfigurationError(f'pad={pad!r:.60}: write a number per path, such as {{"0": 0}}')
     return pad if isinstance(pad, Padding) else dict(pad or {})

@@ -117,9 +117,8 @@ class Saved:
         if not nan and found.numel():
             low, high = (end.item() for end in found.detach().aminmax())
             if not least <= low <= high <= most:  # a NaN makes both ends NaN, and fails this
-                raise StateError(
-                    self.path, f": numbers from {least} to {most} are needed, got {low} to {high}"
-                )
+                problem = f": numbers from {least} to {most} are needed, got {low} to {high}"
+                raise StateError(self.path, problem)
         return found.detach()
 
     def tensors(self, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -139,14 +138,11 @@ class Saved:
 
     def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
         """Return a dataclass of numbers, each within its range; the default range is 0 or more."""
-        described = fields(cast(Any, kind))
-        values: dict[str, float] = {}
-        saved = self.fields(*(field.name for field in described))
-        for field, each in zip(described, saved, strict=True):
-            if field.type is int:
-                values[field.name] = each.whole(*cast(Any, ranges.get(field.name, (0, MOST))))
-            else:
-                values[field.name] = each.number(*ranges.get(field.name, (0.0, FINITE)))
+        types = {field.name: field.type for field in fields(cast(Any, kind))}
+        values = {}
+        for (name, each_kind), each in zip(types.items(), self.fields(*types), strict=True):
+            read, most = (each.whole, MOST) if each_kind is int else (each.number, FINITE)
+            values[name] = read(*cast(Any, ranges.get(name, (0, most))))
         return kind(**values)
 
     @contextmanager
@@ -206,14 +202,12 @@ def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -
     """Refuse a saved state of a loader or step that was built differently from this one."""
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:
-        raise ConfigurationError(
-            f"pass a state that Selective{kind.capitalize()}.state_dict() returned; got "
-            f"{state!r:.60}"
-        )
+        name = f"Selective{kind.capitalize()}"
+        raise ConfigurationError(f"pass what {name}.state_dict() returned; got {state!r:.60}")
     if found != version:
         raise ConfigurationError(
-            f"the state has version {found}; this release reads version {version}. Load it with "
-            "the release that saved it, or start a new training run."
+            f"the state has version {found}, but this release reads version {version}: load it "
+            "with the release that saved it"
         )
     for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
         # Types are compared as well, since True equals 1.

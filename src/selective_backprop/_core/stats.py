@@ -5,7 +5,6 @@ from typing import Any
 
 STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
-PRESENT = ("epoch", "ties")  # describe the present and count nothing
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,9 @@ class Stats:
 
         `epoch` and `ties` keep their present values.
         """
-        counts = {name: now for name, now in vars(self).items() if name not in PRESENT}
-        return replace(self, **{name: n - getattr(earlier, name) for name, n in counts.items()})
+        names = vars(self).keys() - {"epoch", "ties"}
+        grown = {name: getattr(self, name) - getattr(earlier, name) for name in names}
+        return replace(self, **grown)
 
 
 class Tally(dict[str, Any]):

@@ -2,7 +2,8 @@
 
 import atexit
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,8 +39,8 @@ class Group:
     def gather(self, message: Tensor, doing: str) -> Tensor:
         """Return the messages of all ranks, `[rank, ...]`, on the group's device.
 
-        Every rank must call this, with a message of the same shape and type. It returns when
-        all have. `doing` says in error messages what this rank does, such as "opens epoch 3".
+        Every rank must call this, with a message of the same shape and type. `doing` says in error
+        messages what this rank does, such as "opens epoch 3".
         """
         return self.send(message, doing)()
 
@@ -52,27 +53,26 @@ class Group:
                 _keep([message, *places])
         begun = time.monotonic()
 
-        def lost(error: Exception) -> LoaderError:
-            others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
-            waited = time.monotonic() - begun
-            return LoaderError(
-                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others}: a "
-                "rank has died, or took longer than the process group's timeout. Look for the "
-                "first error in the outputs of all ranks. If a rank may take that long, pass a "
-                "longer timeout= to init_process_group. Torch says: "
-                f"{str(error).splitlines()[0]}"
-            )
+        @contextmanager
+        def explained() -> Generator[None]:
+            try:
+                yield
+            except RuntimeError as error:
+                others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
+                raise LoaderError(
+                    f"rank {self.rank}, which {doing}, waited {time.monotonic() - begun:.1f} s for "
+                    f"rank {others}: a rank has died, or took longer than the process group's "
+                    "timeout. Look for the first error in the outputs of all ranks. If a rank may "
+                    "take that long, pass a longer timeout= to init_process_group. Torch says: "
+                    f"{str(error).splitlines()[0]}"
+                ) from error
 
-        try:
+        with explained():
             work = distributed.all_gather(places, message, group=self.members, async_op=True)
-        except RuntimeError as error:
-            raise lost(error) from error
 
         def arrive() -> Tensor:
-            try:
+            with explained():
                 work.wait()
-            except RuntimeError as error:
-                raise lost(error) from error
             return torch.stack(places)
 
         return arrive
@@ -106,11 +106,10 @@ _kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 def _keep(tensors: list[Tensor]) -> None:
     """Keep tensors that are about to be sent until a later call finds that gloo released them.
 
-    A thread of gloo releases a sent tensor a moment after the caller goes on. If only Python holds
-    the tensor besides, the thread needs Python's lock to release it. If a model under DDP is freed
-    in that moment, as the last owner of the process group, it waits for the thread while it holds
-    the lock. So a training that ends right after a message would hang for ever
-    (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
+    A thread of gloo releases a sent tensor a moment after the caller goes on, and needs Python's
+    lock if only Python holds the tensor besides. If a model under DDP, the last owner of the
+    process group, is freed in that moment, it waits for the thread while it holds the lock, for
+    ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
     """
     _forget_sent()
     for tensor in tensors:
@@ -129,8 +128,8 @@ def _forget_sent() -> None:
 def _wait_for_gloo() -> None:
     """Wait until gloo has released the last tensors, for some seconds at most.
 
-    When Python shuts down, it ends every thread that asks for its lock. If gloo's thread is ended
-    while it releases a tensor, the process aborts.
+    Python ends every thread that asks for its lock at shutdown. If that is gloo's, which releases a
+    tensor, the process aborts.
     """
     until = time.monotonic() + MOST_AT_EXIT
     _forget_sent()
@@ -176,9 +175,8 @@ def _device_of(members: Any, device: torch.device | None) -> torch.device:
     """Return the device for messages: the CPU, if the group can send from its memory."""
     pairs = distributed.get_backend_config(members).split(",")
     backends = dict(pair.partition(":")[::2] for pair in pairs)
-    if "cpu" in backends and (device is None or backends.get(device.type) != "nccl"):
-        return torch.device("cpu")
-    if device is not None and device.type in backends:
+    own = None if device is None else backends.get(device.type)
+    if device is not None and own is not None and (own == "nccl" or "cpu" not in backends):
         return device
     if "cpu" in backends:
         return torch.device("cpu")

@@ -50,9 +50,9 @@ Swapped: TypeAlias = tuple[list[Head], list[Tensor]]  # the heads and scores of 
 class Exchange:
     """One all-gather of one small message from each rank.
 
-    A message has `rows + 5` numbers of 4 bytes, however few scores there are: the number of
-    scores, the head, and the scores' bits as float32. The host waits for the device once in each
-    exchange, to read the heads. `rows` must be the same on all ranks.
+    A message has `rows + 5` numbers of 4 bytes, however few scores there are: their number, the
+    head, and the scores' bits as float32. To read the heads, the host waits for the device once.
+    `rows` must be the same on all ranks.
     """
 
     def __init__(self, group: Group, rows: int) -> None:
@@ -83,12 +83,9 @@ class Exchange:
         gathered = arrive()
         numbers = gathered[:, :HEAD].tolist()
         heads = [Head(Status(status), *rest) for _, status, *rest in numbers]
+        scores = gathered[:, HEAD:].view(torch.float32)
         self._check(heads)
-        shared = [
-            gathered[rank, HEAD : HEAD + count].view(torch.float32)
-            for rank, (count, *_) in enumerate(numbers)
-        ]
-        return heads, shared
+        return heads, [own[:count] for own, (count, *_) in zip(scores, numbers, strict=True)]
 
     def _check(self, heads: list[Head]) -> None:
         mine = heads[self.group.rank]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from selective_backprop import scorers
-from selective_backprop._batches.losses import TargetWatch, find_losses, find_outputs
+from selective_backprop._batches.losses import average_examples, find_losses, find_outputs
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
@@ -26,12 +26,14 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
+from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import scorer_parts, start_scorer
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 from selective_backprop.strategies._collective import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
@@ -78,6 +80,8 @@ def assemble(
     terms, needs = strategy.selector.terms, strategy.needs or Needs(passes=False)
     shape, window = _sizes(source, strategy, options)
     ranks = find_ranks(options.process_group, options.device)
+    skips, measured = options.nonfinite is NonFinite.SKIP, progress.measured is not None
+    together = has_collective_forward(strategy, options.model, skips, ranks, measured)
     context = _context(source, strategy, shape, options)
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
@@ -150,7 +154,7 @@ def assemble(
         ahead=ahead,
     )
     parts = LoaderParts(shape, keys, history, pipeline, length_planner, ranks, None)
-    return replace(parts, handshake=_handshake(parts, strategy, progress))
+    return replace(parts, handshake=_handshake(parts, strategy, progress, together))
 
 
 def _in_step(
@@ -185,7 +189,9 @@ def _draw(
     return ahead, sampler
 
 
-def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> EpochHandshake | None:
+def _handshake(
+    parts: LoaderParts, strategy: Strategy, progress: Progress, collective_forward: bool
+) -> EpochHandshake | None:
     """Return what begins an epoch on all ranks; None for a single process."""
     pipeline, ranks = parts.pipeline, parts.ranks
     lockstep, memory, options = pipeline.lockstep, pipeline.memory, pipeline.options
@@ -202,7 +208,6 @@ def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> Ep
         # ranks share scores by index, so an index must mean the same example on all ranks
         "examples": None if memory is None else progress.source.examples,
     }
-    skips, measured = options.nonfinite is NonFinite.SKIP, progress.measured is not None
     return EpochHandshake(
         ranks,
         lockstep,
@@ -211,7 +216,7 @@ def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> Ep
         history=parts.history,
         memory=memory,
         length_planner=parts.length_planner,
-        collective_forward=has_collective_forward(strategy, options.model, skips, ranks, measured),
+        collective_forward=collective_forward,
     )
 
 
@@ -253,8 +258,8 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
     """Return what scorers, selectors and gates are told."""
     losses = None
     if strategy.scores:
-        excess = strategy.selector.terms.confidence
-        losses = find_losses(options.loss_fn, options.losses, options.outputs, excess=excess)
+        average = ExcessLosses() if strategy.selector.terms.confidence else average_examples
+        losses = find_losses(options.loss_fn, options.losses, options.outputs, average=average)
     return Context(
         batch_size=shape.batch_size or 1,
         window=shape.window,

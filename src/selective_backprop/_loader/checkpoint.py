@@ -18,7 +18,7 @@ from selective_backprop._pipeline.resume_point import (
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 15
+STATE_VERSION = 16
 HOST = torch.device("cpu")  # where indices are drawn
 
 
@@ -157,7 +157,7 @@ class LoaderState:
         streams = [each.random_state(one.device) for each, one in zip(drawn, held, strict=True)]
         stateful = self._stateful()
         states = dict(zip(stateful, own.fields(*stateful), strict=True))
-        for name in ("history", "ledger"):  # both are on the device of the scores
+        for name in ("history", "ledger", "label_noise"):  # they are on the device of the scores
             if saved := states.get(name):
                 with saved.inside():
                     moved = on_device(saved.value, pipeline.options.device)
@@ -189,6 +189,7 @@ class LoaderState:
             "gate": pipeline.clock.gate,
             "history": self._parts.history,
             "ledger": self._parts.ledger,
+            "label_noise": None if memory is None else memory.label_noise,
             "pending": None if memory is None else memory.pending,
             "scorer": pipeline.scorer,
         }

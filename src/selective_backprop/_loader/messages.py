@@ -70,13 +70,12 @@ class Messages:
             if self._parts.pipeline.candidate_loader.unpinned:
                 print(UNPINNED, file=sys.stderr)
         if epoch and self._said == 1:
-            self._said, ledger = 2, self._parts.ledger
-            noise = None if ledger is None else ledger.label_noise
-            wrong = None if noise is None else noise.found
+            self._said, memory = 2, self._parts.pipeline.memory
+            wrong = None if memory is None else memory.ledger.wrong_labels
             if wrong is not None and wrong.is_clear:
                 lists = "sb.guide.audit(loader.ledger).top() lists them"
                 print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
-            if noise is not None and noise.ordered:
+            if memory is not None and memory.label_noise.ordered:
                 print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
         if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start

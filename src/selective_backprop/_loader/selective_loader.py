@@ -46,8 +46,7 @@ from selective_backprop._loader.validation import (
     warn_of_loss,
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._memory.label_noise import WrongShare
-from selective_backprop._memory.ledger import ClassVisits, Ledger
+from selective_backprop._memory.ledger import ClassVisits, Ledger, WrongShare
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import Progress
@@ -543,7 +542,7 @@ class SelectiveLoader:
         mix-ups between classes that look alike are missed. If examples are stored by class and not
         shuffled, nothing is estimated.
         """
-        return None if self.ledger is None else self.ledger.label_noise.found
+        return None if self.ledger is None else self.ledger.wrong_labels
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Close any earlier iterator, and return the batches of `epoch`."""

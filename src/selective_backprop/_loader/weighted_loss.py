@@ -5,7 +5,7 @@ A loss belongs to the batch that was handed out last, row by row, in order.
 
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from selective_backprop._batches.losses import (
     ExampleLosses,
     LossFunction,
+    UnreducedLoss,
+    average_examples,
     check_losses,
     is_plainly_torchs,
 )
@@ -25,6 +27,7 @@ from selective_backprop._core.uncompiled import uncompiled
 from selective_backprop._loader.handed_batch import BY_HAND, HandedBatch
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 
 WIDE = (torch.float32, torch.float64)  # a product with float32 weights of 1 changes neither
 
@@ -53,7 +56,9 @@ class WeighingLoss:
         self._open: HandedBatch | None = None
         self._before: deque[HandedBatch] = deque(maxlen=AHEAD)  # of this epoch
         self._count = 0  # batches that were opened
-        self._losses = ExampleLosses(loss_fn, excess=confidence)
+        self._losses = ExampleLosses(
+            loss_fn, average=ExcessLosses() if confidence else average_examples
+        )
         self._record, self._weighs = record, weighs
         self._model = None if model is None else unwrapped(model)
         self._known = is_plainly_torchs(loss_fn)  # so its reduction is as expected
@@ -133,7 +138,7 @@ class WeighingLoss:
                 "(torch.no_grad()) or in eval mode (model.eval())"
             )
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=
-            losses, named = ExampleLosses(partial(self.given, **named), excess=losses.excess), {}
+            losses, named = ExampleLosses(partial(self.given, **named), average=losses.average), {}
         loss = losses.unreduced
         compares = not self._compared and (not self._known or more or named)
         compares = compares and loss.reduction not in (None, "none")
@@ -154,7 +159,7 @@ class WeighingLoss:
             )
         if compares:
             self._compared = True
-            loss.refuse_other_reduction(plain, given, (outputs, targets, *more), named)
+            _refuse_other_reduction(loss, plain, given, (outputs, targets, *more), named)
         (indices, weights), size = batch.selection, rows.stop - rows.start
         if size < batch.size:
             indices, weights = None if indices is None else indices[rows], weights[rows]
@@ -170,6 +175,31 @@ class WeighingLoss:
             return loss.reduce(found, targets)
         weights = weights.repeat_interleave(positions) if positions > 1 else weights
         return loss.reduce(found * weights.reshape(-1, *(1 for _ in found.shape[1:])), targets)
+
+
+def _refuse_other_reduction(
+    loss: UnreducedLoss, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuse a loss that does not reduce as `UnreducedLoss.reduce` does. The CPU waits for the GPU.
+
+    `losses` are those of positions, and `given` is what the given loss returned for `args`, of
+    which the second are the targets, and for `named`.
+    """
+    ours, size = (loss.reduce(each, args[1]) for each in (losses, losses.abs()))
+    if not isinstance(given, Tensor) or given.shape != ours.shape:
+        return
+    rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
+    # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice the
+    # same.
+    if (given - ours).abs() > rounding and loss.probe(*args, **named) == given:
+        raise LossError(
+            f"your loss is {float(given):.4g}, but the {loss.reduction} of what it returns with "
+            f'reduction="none" is {float(ours):.4g}. loader.loss_fn weights and reduces the '
+            "latter, so both must be equal. If your loss ignores a class index, give it a "
+            "parameter ignore_index=. Otherwise pass with_selection=True to the loader, multiply "
+            "your losses by selection.weights, reduce them in your loop, and call "
+            "loader.record(selection, losses)"
+        )
 
 
 def _unflatten(tensor: Any, rows: int, positions: int) -> Any:

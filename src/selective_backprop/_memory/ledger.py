@@ -1,6 +1,6 @@
 """What is remembered of each example: its scores, their epochs, and how often it was trained on."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -9,19 +9,20 @@ from torch import Tensor
 from selective_backprop._batches.losses import IGNORED
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved, loaded
-from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
-from selective_backprop._memory.label_noise import LabelNoise
+from selective_backprop._core.types import Float32, Int32, RowIndices, RowMask
 
 NEVER = -1
 MOST_IN_SHORT = 32_767  # the highest number that fits into an int16
 MOST_COUNTED = 30_000  # leaves room in an int16 for what is added before the clamp
 COUNT_CHUNK = 2048  # examples that are added at once
-COUNTED_TOGETHER = 64  # batches on a device, which are then counted by two kernels
+LEAST_WRONG = 0.025  # with right labels of classes that are easy to tell apart, few are above 0.02
+PARTS = "scored", "recorded", "classes"  # what of a ledger has a state
+COUNTED_TOGETHER = 64  # batches, which are then counted by two kernels
 
 
 def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
     """Return how many bytes a ledger takes per example, with scores from `columns` sources."""
-    # Scores with epochs, the count, and the flag and the class if several scores are remembered.
+    # Scores with epochs, the count, and with several scores, the flag and the class.
     return 6 * depth * columns + 2 + 7 * (depth > 1) + 4 * first
 
 
@@ -35,10 +36,6 @@ class Observations(NamedTuple):
 
     scores: Float32[np.ndarray, "lag example"]
     epochs: Int32[np.ndarray, "lag example"]
-
-    def of(self, part: slice) -> "Observations":
-        """Return the observations of some examples."""
-        return Observations(self.scores[:, part], self.epochs[:, part])
 
 
 class ClassVisits(NamedTuple):
@@ -56,47 +53,50 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The lowest ratio of a class's share of the visits to its share of the examples.
-
-        It is 1 if the examples of all classes are trained on equally often.
-        """
+        """The lowest ratio of a class's share of the visits to its share of the examples."""
         mean = sum(self.visits) / sum(self.examples)
         if not mean:
             return 1.0
         return min(n / m for n, m in zip(self.visits, self.examples, strict=True)) / mean
 
 
-def number_classes(
-    classes: Float32[np.ndarray, " example"],
-) -> tuple[np.ndarray, Int64[np.ndarray, " example"]]:
-    """Return the distinct classes, ascending, and the place of each example's class among them."""
-    first = float(classes.min())
-    if not float(classes.max()) - first < len(classes):  # so far apart that counts need much memory
-        return np.unique(classes, return_inverse=True)
-    places = (classes - np.float32(first)).astype(np.int64)  # counted, not sorted
-    seen = np.bincount(places) > 0
-    return np.flatnonzero(seen) + first, (np.cumsum(seen) - 1)[places]
+class WrongShare(NamedTuple):
+    """The estimated share of labels that look wrong, as if they had been drawn at random.
+
+    Attributes:
+        share: the estimate, in [0, 1].
+        half_width: the 95 % interval is `share` ± `half_width`.
+    """
+
+    share: float
+    half_width: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the share is at least 0.025, and its interval excludes 0."""
+        return self.share >= max(LEAST_WRONG, self.half_width)
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} ± {self.half_width:.1%} of the labels look wrong"
 
 
 class Column:
-    """The last scores of each example from one source, on the scores' own device.
+    """The last `depth` scores of each example from one source, on the scores' own device.
 
-    A score takes 6 bytes, and 8 from epoch 32,768 on. The last `depth` scores of each example are
-    remembered. With `first`, the first one is remembered too, which takes 4 bytes more. With
-    `finite`, infinite scores count as unknown: on a device, they become NaN when scores are read.
+    A score takes 6 bytes, and 8 from epoch 32,768 on. With `first`, the first one is remembered
+    too. With `finite`, infinite scores on a device become NaN when scores are read.
     """
 
     def __init__(
         self, examples: int, depth: int = 1, *, first: bool = False, finite: bool = False
     ) -> None:
+        self.depth = depth
         self._shape = depth, examples
-        self._keeps_first = first
-        self._finite = finite
-        self._checked = True  # False if infinite scores may have been filed and not replaced
+        self._keeps_first, self._finite = first, finite
         self._first: Tensor | None = None
         self._scores: Tensor | None = None
         self._epochs: Tensor | None = None
-        self._host: Observations | None = None  # a copy of what a GPU holds
+        self.host: Observations | None = None  # a copy of what a GPU holds
         self.changes = 0
 
     def file(
@@ -104,8 +104,7 @@ class Column:
     ) -> None:
         """Remember one score for each of some examples, and forget the oldest score of each.
 
-        If `new` is False for an example, its score replaces the newest one instead. The indices
-        may be on any device.
+        If `new` is False for an example, its score replaces the newest one instead.
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
@@ -116,48 +115,34 @@ class Column:
         if epoch > MOST_IN_SHORT:
             self._epochs = self._epochs.int()
         self.changes += 1
-        if self._scores.device.type == "cpu":
-            self._file_on_host(indices.numpy(force=True), scores.numpy(force=True), epoch, new)
-            return
-        device, self._host = self._scores.device, None
-        indices, scores = (each.to(device, non_blocking=True) for each in (indices, scores))
-        self._checked = False
-        if self._first is not None:
-            scores = scores.nan_to_num(torch.nan, torch.nan, torch.nan) if self._finite else scores
-            known = self._first[indices]
-            self._first[indices] = scores.where(known.isnan(), known)
-        if self._shape[0] > 1:
-            for column in (self._scores, self._epochs):
-                older = column[:-1, indices]
-                if new is not None:  # a mask, since selecting indices would make the host wait
-                    older = older.where(new.to(device, non_blocking=True), column[1:, indices])
-                column[1:, indices] = older
-        self._scores[0, indices] = scores
-        # Assigning a number at indices would copy it to the device, for which the host waits.
-        self._epochs[0].index_fill_(0, indices, epoch)
-
-    def _file_on_host(
-        self, indices: np.ndarray, scores: np.ndarray, epoch: int, new: RowMask | None
-    ) -> None:
-        """Finish `file` in NumPy, whose small arrays cost less than small tensors."""
-        assert self._scores is not None and self._epochs is not None
-        all_scores, all_epochs = self._scores.numpy(), self._epochs.numpy()
-        if self._first is not None:
-            first = self._first.numpy()
-            known = first[indices]
-            first[indices] = np.where(np.isnan(known), scores, known)
-        if self._shape[0] > 1:
-            added = indices if new is None else indices[new.numpy(force=True)]
-            for column in (all_scores, all_epochs):
-                for lag in range(self._shape[0] - 1, 0, -1):
-                    column[lag][added] = column[lag - 1][added]
-        all_scores[0][indices] = scores
-        all_epochs[0][indices] = epoch
-
-    @property
-    def depth(self) -> int:
-        """How many of an example's last scores are remembered."""
-        return self._shape[0]
+        device, self.host = self._scores.device, None
+        tensors = indices, scores, new, self._scores, self._epochs, self._first
+        lib: Any = torch
+        if on_host := device.type == "cpu":  # in NumPy, a step with two scores takes 50 us less
+            lib = np
+            found = [None if each is None else each.numpy(force=True) for each in tensors]
+        else:
+            found = [
+                None if each is None else each.to(device, non_blocking=True) for each in tensors
+            ]
+        rows, values, added, newest, epochs, first = cast(Any, found)
+        if first is not None:
+            finite = values
+            if self._finite and not on_host:
+                finite = values.nan_to_num(torch.nan, torch.nan, torch.nan)
+            known = first[rows]
+            first[rows] = lib.where(lib.isnan(known), finite, known)
+        for lag in range(self.depth - 1, 0, -1):
+            for column in (newest, epochs):
+                older = column[lag - 1][rows]
+                if added is not None:  # a mask: selecting by it would make the host wait
+                    older = lib.where(added, older, column[lag][rows])
+                column[lag][rows] = older
+        newest[0][rows] = values
+        if on_host:
+            epochs[0][rows] = epoch
+        else:  # assigning a number at indices would copy it to the device, so the host would wait
+            epochs[0].index_fill_(0, rows, epoch)
 
     @property
     def last_needed(self) -> int | None:
@@ -168,18 +153,6 @@ class Column:
     def empty(self) -> bool:
         """Whether nothing was ever filed."""
         return self._scores is None
-
-    def _read(self) -> Tensor | None:
-        """Return the scores; with `finite`, none is infinite."""
-        if self._scores is not None and self._finite and not self._checked:
-            self._scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
-        self._checked = True
-        return self._scores
-
-    @property
-    def current(self) -> bool:
-        """Whether `on_host` has nothing to copy."""
-        return self._scores is None or not self._scores.is_cuda or self._host is not None
 
     @property
     def complete(self) -> bool:
@@ -192,65 +165,50 @@ class Column:
         return Observations(scores.copy(), epochs.astype(np.int32))
 
     def on_host(self) -> Observations:
-        """Return the same as `observe`, without a copy if scores are on the host. Read only.
-
-        Epochs may be int16. Waits for the device, if there was a change since.
-        """
-        if self._host is not None:
-            return self._host
-        parts = self.parts()
-        if not parts:
+        """Return the same as `observe`, read only and without a copy; epochs may be int16."""
+        if self.host is None:
+            if parts := self.parts():
+                return self.keep(*to_host(*parts))
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        if parts[0].is_cuda:
-            return self.keep(*to_host(*parts))
-        return Observations(*(part.numpy() for part in parts))
+        return self.host
 
     def parts(self) -> list[Tensor]:
         """Return the scores and epochs; nothing if nothing was filed."""
-        scores = self._read()
-        return [] if scores is None or self._epochs is None else [scores, self._epochs]
+        if self._scores is None or self._epochs is None:
+            return []
+        if self._finite and self._scores.device.type != "cpu":
+            self._scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
+        return [self._scores, self._epochs]
 
     def keep(self, scores: Tensor, epochs: Tensor) -> Observations:
-        """Return `parts()` that were copied to the host, and keep the copy until a change."""
-        self._host = Observations(scores.numpy(), epochs.numpy())
-        return self._host
+        """Keep `parts()` that were copied to the host until a change, and return them."""
+        self.host = Observations(scores.numpy(), epochs.numpy())
+        return self.host
 
     def first(self) -> Float32[Tensor, " example"]:
-        """Return each example's first score, on the host; NaN if it has none. Read only.
-
-        Waits for the device.
-        """
-        if self._first is None:
-            return torch.full(self._shape[1:], torch.nan)
-        return self._first.cpu()
+        """Return each example's first score, on the host; NaN if none. Waits for the device."""
+        return torch.full(self._shape[1:], torch.nan) if self._first is None else self._first.cpu()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scores, their epochs, and the first scores."""
-        columns = {"scores": self._read(), "epochs": self._epochs, "first": self._first}
-        return {name: _copied(column) for name, column in columns.items()}
+        columns = zip(("scores", "epochs"), self.parts() or (None, None), strict=True)
+        return {name: _copied(each) for name, each in (*columns, ("first", self._first))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or has another depth or another number of
-                examples. This column then stays as it was.
-        """
-        scores, epochs, first = Saved(state).fields("scores", "epochs", "first")
-        if scores.value is None or not self._keeps_first:
-            first.nothing()
-        if scores.value is None:
-            epochs.nothing()
-            found = taken = earliest = None
-        else:
-            found = scores.tensor(torch.float32, shape=self._shape, nan=True)
-            taken = epochs.tensor(torch.int16, torch.int32, shape=self._shape, nan=True)
-            earliest = None
-            if self._keeps_first:
-                earliest = first.tensor(torch.float32, shape=self._shape[1:], nan=True)
-        self._scores, self._epochs, self._first = map(_copied, (found, taken, earliest))
-        self._checked, self._host = True, None
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
+        saved = Saved(state).fields("scores", "epochs", "first")
+        some = state["scores"] is not None
+        wanted = (  # whether it is held, its types and its shape
+            (some, (torch.float32,), self._shape),
+            (some, (torch.int16, torch.int32), self._shape),
+            (some and self._keeps_first, (torch.float32,), self._shape[1:]),
+        )
+        self._scores, self._epochs, self._first = [
+            each.tensor(*kinds, shape=shape, nan=True).clone() if held else each.nothing()
+            for each, (held, kinds, shape) in zip(saved, wanted, strict=True)
+        ]
+        self.host = None
         self.changes += 1
 
 
@@ -258,8 +216,8 @@ class AwaitedLosses:
     """Which examples were handed out for training and have no recorded loss since.
 
     A step may evaluate its loss several times, as SAM and LBFGS do. The first loss after a
-    hand-out is added to the example's earlier ones, and each further loss replaces it. This takes a
-    byte per example. With a `depth` of 1, only one loss is remembered, so nothing is tracked.
+    hand-out is added to the example's earlier ones, and each further loss replaces it. With a
+    `depth` of 1, only one loss is remembered, so nothing is tracked.
     """
 
     def __init__(self, examples: int, depth: int) -> None:
@@ -271,50 +229,36 @@ class AwaitedLosses:
     def hand_out(self, indices: RowIndices) -> None:
         """Note that examples go into a training batch."""
         if self._tracks:
-            self._flag()
+            self._flag_fresh()
             self._fresh = indices
 
-    def _flag(self) -> None:
-        """Flag the examples that were handed out last."""
-        indices, self._fresh = self._fresh, None
-        if indices is None:
-            return
-        if self._flags is None:
-            self._flags = torch.zeros(self._examples, dtype=torch.bool, device=indices.device)
-        if self._flags.device.type == "cpu":
-            self._flags.numpy()[indices.numpy(force=True)] = True
-        else:
-            self._flags.index_fill_(0, indices.to(self._flags.device), True)
+    def _flag_fresh(self) -> None:
+        if self._fresh is not None:
+            if self._flags is None:
+                device = self._fresh.device
+                self._flags = torch.zeros(self._examples, dtype=torch.bool, device=device)
+            self._flags.index_fill_(0, self._fresh.to(self._flags.device), True)
+            self._fresh = None
 
     def answer(self, indices: RowIndices) -> RowMask | None:
         """Return which recorded losses are the first since a hand-out; None if all are."""
         if not self._tracks:
             return None
+        new = None
         if indices is self._fresh:  # nearly always: the losses of the whole batch
             self._fresh = None
-            self._unflag(indices)
-            return None
-        self._flag()
-        if self._flags is None:  # nothing was handed out yet
-            return torch.zeros_like(indices, dtype=torch.bool)
-        if self._flags.device.type == "cpu":
-            new = torch.from_numpy(self._flags.numpy()[indices.numpy(force=True)])
         else:
+            self._flag_fresh()
+            if self._flags is None:  # nothing was handed out yet
+                return torch.zeros_like(indices, dtype=torch.bool)
             new = self._flags[indices.to(self._flags.device)]
-        self._unflag(indices)
-        return new
-
-    def _unflag(self, indices: RowIndices) -> None:
-        if self._flags is None:
-            return
-        if self._flags.device.type == "cpu":
-            self._flags.numpy()[indices.numpy(force=True)] = False
-        else:
+        if self._flags is not None:
             self._flags.index_fill_(0, indices.to(self._flags.device), False)
+        return new
 
     def state_dict(self) -> Tensor | None:
         """Return the flags, `[example]`, or None before any hand-out."""
-        self._flag()
+        self._flag_fresh()
         return _copied(self._flags)
 
     def load(self, saved: Saved) -> None:
@@ -322,10 +266,8 @@ class AwaitedLosses:
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
-        self._fresh = None
-        self._flags = _copied(
-            saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
-        )
+        flags = saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
+        self._flags, self._fresh = _copied(flags), None
 
 
 class Ledger:
@@ -349,7 +291,7 @@ class Ledger:
         scored: the scores of extra forward passes.
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
-        label_noise: estimates the share of wrong labels, from predictions in the first epoch.
+        wrong_labels: the estimated share of wrong labels (`SelectiveLoader.wrong_labels`), or None.
 
     Raises:
         ConfigurationError: if a number is not whole, or the depth is below 1.
@@ -361,11 +303,11 @@ class Ledger:
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth, first=check_flag("first", first), finite=True)
         self.classes = Column(examples)
-        self.label_noise = LabelNoise()
+        self.wrong_labels: WrongShare | None = None
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
-        self._uncounted: list[RowIndices] = []  # batches on a device
-        self._most = 0  # no count on a device is higher
+        self._uncounted: list[RowIndices] = []  # the last batches
+        self._most = 0  # no count is higher, those of `_uncounted` included
         self._host: Tensor | None = None  # the counts, as `fetch` left them on the host
 
     @property
@@ -374,14 +316,11 @@ class Ledger:
         return self.scored.changes + self.recorded.changes
 
     def fetch(self, *more: Tensor) -> list[Tensor]:
-        """Copy what a GPU holds to the host, with `more`, and return that; the host waits once.
-
-        Until the next change, nothing that is read from the ledger waits.
-        """
-        columns = [each for each in (self.scored, self.recorded, self.classes) if not each.current]
-        on_gpu = self._selected is not None and self._selected.is_cuda
-        counts = self._clamp() if on_gpu and self._host is None else None
+        """Copy what a GPU holds to the host, with `more`, and return that; the host waits once."""
+        columns = self.scored, self.recorded, self.classes
+        columns = [each for each in columns if each.host is None and not each.empty]
         held = [part for column in columns for part in column.parts()]
+        counts = self._counts() if self._host is None else None
         found = iter(to_host(*held, *([] if counts is None else [counts]), *more))
         for column in columns:
             column.keep(next(found), next(found))
@@ -395,15 +334,10 @@ class Ledger:
         self.count(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Remember training losses.
+        """Remember one loss of each example, computed in an epoch.
 
-        The first loss of an example after `hand_out` is remembered beside its earlier losses. If
-        the same step computes more losses of the example, each replaces the one before.
-
-        Args:
-            indices: the data-set indices of the examples, on any device.
-            losses: one loss per example, in the same order.
-            epoch: the epoch in which the losses were computed.
+        The first loss of an example after `hand_out` is remembered beside its earlier losses. Each
+        further loss replaces the one before.
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
@@ -418,63 +352,53 @@ class Ledger:
         noted = ~np.isnan(known) & (known != IGNORED)
         if not noted.any():
             return None
-        classes, places = number_classes(known[noted])
+        classes, places, examples = np.unique(known[noted], return_inverse=True, return_counts=True)
         visits = np.bincount(places, weights=self.selected.numpy()[noted])
-        found = classes, np.bincount(places), visits
-        return ClassVisits(*(tuple(map(int, each.tolist())) for each in found))
+        return ClassVisits(*(tuple(map(int, each)) for each in (classes, examples, visits)))
 
     def count(self, indices: RowIndices) -> None:
         """Count examples that go into a training batch. An index given twice counts twice."""
-        self._host = None
-        if self._selected is None:
-            self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         if len(indices) > COUNT_CHUNK:
             for part in indices.split(COUNT_CHUNK):
                 self.count(part)
             return
-        # Accumulating, because a batch may hold an example twice.
-        if self._selected.device.type == "cpu":
-            counts, rows = self._selected.numpy(), indices.numpy(force=True)
-            np.add.at(counts, rows, np.int16(1))
-            counts[rows] = np.minimum(counts[rows], MOST_COUNTED)
-            return
+        self._host = None
+        if self._selected is None:
+            self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         # Clamped only if a count might exceed its two bytes, and when counts are read.
         if self._most + len(indices) > MOST_IN_SHORT:
-            self._clamp()
+            self._counts()
         self._most += len(indices)
         self._uncounted.append(indices)
         if len(self._uncounted) == COUNTED_TOGETHER:
-            self._count_all()
+            self._counts()
 
-    def _count_all(self) -> None:
-        """Count the batches on a device that are not counted yet."""
-        if self._uncounted and self._selected is not None:
-            rows = torch.cat([each.to(self._selected.device) for each in self._uncounted])
+    def _counts(self) -> Tensor | None:
+        """Return the counts, those of the last batches included, none above 30,000."""
+        counts = self._selected
+        if counts is None:
+            return None
+        if self._uncounted:
+            rows = torch.cat([each.to(counts.device) for each in self._uncounted])
             self._uncounted = []
-            self._selected.index_add_(0, rows, self._selected.new_ones(1).expand(len(rows)))
-
-    def _clamp(self) -> Tensor | None:
-        """Return the counts, none above 30,000."""
-        self._count_all()
-        if self._selected is not None and self._most > MOST_COUNTED:
-            self._selected.clamp_(max=MOST_COUNTED)
-            self._most = MOST_COUNTED
-        return self._selected
+            counts.index_add_(0, rows, counts.new_ones(1).expand(len(rows)))
+        if self._most > MOST_COUNTED:
+            counts.clamp_(max=MOST_COUNTED)
+            # On a GPU, the host would wait for the highest count.
+            self._most = MOST_COUNTED if counts.is_cuda else int(counts.max())
+        return counts
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
-        """A tensor on the host: how often each example was trained on. Waits for the device.
-
-        Counts stop at 30,000, so that each fits into two bytes.
-        """
-        counts = self._clamp()
+        """How often each example was trained on, at most 30,000. Waits for the device."""
+        counts = self._counts()
         if counts is None:
             return torch.zeros(self.examples, dtype=torch.int32)
         return counts.to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
         """Return the sum of `selected`, and how many examples were ever trained on."""
-        counts = self._clamp() if self._host is None else self._host
+        counts = self._counts() if self._host is None else self._host
         if counts is None:
             return 0, 0
         counts = counts.cpu().numpy()
@@ -482,36 +406,19 @@ class Ledger:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the ledger remembers."""
-        return {
-            "scored": self.scored.state_dict(),
-            "recorded": self.recorded.state_dict(),
-            "classes": self.classes.state_dict(),
-            "label_noise": self.label_noise.state_dict(),
-            "awaited": self._awaited.state_dict(),
-            "selected": _copied(self._clamp()),
-        }
+        parts = {name: getattr(self, name).state_dict() for name in PARTS}
+        counts = _copied(self._counts())
+        return parts | {"awaited": self._awaited.state_dict(), "selected": counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or has another depth or another number of
-                examples. The ledger then stays as it was.
-        """
-        scored, recorded, classes, label_noise, awaited, selected = Saved(state).fields(
-            "scored", "recorded", "classes", "label_noise", "awaited", "selected"
-        )
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
+        *saved, awaited, selected = Saved(state).fields(*PARTS, "awaited", "selected")
         shape = (self.examples,)
         counts = selected.maybe(
             lambda each: each.tensor(torch.int16, shape=shape, least=0, most=MOST_COUNTED)
         )
-        parts = [
-            (self.scored, scored),
-            (self.recorded, recorded),
-            (self.classes, classes),
-            (self.label_noise, label_noise),
-        ]
-        with loaded(parts):
+        parts = [getattr(self, name) for name in PARTS]
+        with loaded(zip(parts, saved, strict=True)):
             self._awaited.load(awaited)
             self._selected, self._most, self._host = _copied(counts), MOST_COUNTED, None
             self._uncounted = []
@@ -521,15 +428,13 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
     """Return tensors on the host. It waits once for those that are on a GPU."""
     # By falling size of their numbers, so that each begins where its numbers may begin.
     away = sorted((each for each in tensors if each.is_cuda), key=lambda each: -each.itemsize)
-    if not away:
-        return list(tensors)
-    packed = torch.cat([each.reshape(-1).view(torch.uint8) for each in away]).cpu()
-    parts = packed.split([each.numel() * each.itemsize for each in away])
-    found = {
-        id(each): part.view(each.dtype).reshape(each.shape)
-        for each, part in zip(away, parts, strict=True)
-    }
-    return [found.get(id(each), each) for each in tensors]
+    found = {id(each): each.cpu() for each in tensors if not each.is_cuda}
+    if away:
+        packed = torch.cat([each.reshape(-1).view(torch.uint8) for each in away]).cpu()
+        parts = packed.split([each.nbytes for each in away])
+        for each, part in zip(away, parts, strict=True):
+            found[id(each)] = part.view(each.dtype).reshape(each.shape)
+    return [found[id(each)] for each in tensors]
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

@@ -14,14 +14,15 @@ from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
 
 MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
-Sizes: TypeAlias = tuple[int, int, int, int]  # of pending updates, by kind
+COLUMNS = "scored", "recorded", "classes"
+Sizes: TypeAlias = tuple[int, int, int, int]  # of pending updates: of each column, and the counts
 
 
 class PendingScores:
     """Scores of 16 bytes each, in the order in which they were filed."""
 
-    def __init__(self) -> None:
-        self._rows: list[Int64[Tensor, "row 2"]] = []
+    def __init__(self, rows: Int64[Tensor, "row 2"] | None = None) -> None:
+        self._rows = [] if rows is None or not len(rows) else [rows]
         self._distinct = True
 
     def __len__(self) -> int:
@@ -44,17 +45,11 @@ class PendingScores:
     @property
     def rows(self) -> Int64[Tensor, "row 2"]:
         """The scores that were not replaced. A row is an index, and a score's bits and epoch."""
-        if not self._rows:
-            return torch.empty((0, 2), dtype=torch.int64)
-        if not self._distinct or len(self._rows) > 1:
-            rows = torch.cat(self._rows)
+        if len(self._rows) != 1 or not self._distinct:
+            rows = torch.cat(self._rows or [torch.empty((0, 2), dtype=torch.int64)])
             self._rows = [rows if self._distinct else _without_replaced(rows)]
             self._distinct = True
         return self._rows[0]
-
-    @rows.setter
-    def rows(self, rows: Int64[Tensor, "row 2"]) -> None:
-        self._rows, self._distinct = ([rows] if len(rows) else []), True
 
 
 def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
@@ -85,11 +80,12 @@ class PendingUpdates:
     """Keeps an epoch's scores, losses and counts, until they are merged into the ledger."""
 
     def __init__(self, examples: int, depth: int = 1) -> None:
-        self._examples = examples
-        self.scored = PendingScores()
-        self.recorded = PendingScores()
-        self.classes = PendingScores()
         self._awaited = AwaitedLosses(examples, depth)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, except which examples await a loss."""
+        self.scored, self.recorded, self.classes = PendingScores(), PendingScores(), PendingScores()
         self._counted: list[RowIndices] = []
 
     def hand_out(self, indices: RowIndices) -> None:
@@ -116,30 +112,18 @@ class PendingUpdates:
         counted = sum(map(len, self._counted))
         return len(self.scored), len(self.recorded), len(self.classes), counted
 
-    def clear(self) -> None:
-        """Forget everything, except which examples await a loss."""
-        self.scored, self.recorded, self.classes = PendingScores(), PendingScores(), PendingScores()
-        self._counted = []
-
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is not merged yet."""
-        return {
-            "scored": self.scored.rows.clone(),
-            "recorded": self.recorded.rows.clone(),
-            "classes": self.classes.rows.clone(),
-            "awaited": self._awaited.state_dict(),
-            "counted": self.counted.clone(),
-        }
+        rows = {name: getattr(self, name).rows.clone() for name in COLUMNS}
+        return rows | {"awaited": self._awaited.state_dict(), "counted": self.counted.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
-        scored, recorded, classes, awaited, counted = Saved(state).fields(
-            "scored", "recorded", "classes", "awaited", "counted"
-        )
-        notes = [each.tensor(torch.int64, shape=(None, 2)) for each in (scored, recorded, classes)]
+        *columns, awaited, counted = Saved(state).fields(*COLUMNS, "awaited", "counted")
+        loaded = [PendingScores(each.tensor(torch.int64, shape=(None, 2))) for each in columns]
         indices = counted.tensor(torch.int64, shape=(None,))
         self._awaited.load(awaited)
-        self.scored.rows, self.recorded.rows, self.classes.rows = notes
+        self.scored, self.recorded, self.classes = loaded
         self._counted = [indices] if len(indices) else []
 
 
@@ -162,25 +146,17 @@ def find_shard(examples: int, depth: int, ranks: Ranks, *, first: bool = False) 
 
 
 def merge(
-    pending: PendingUpdates,
-    ledger: Ledger,
-    shard: Shard,
-    group: Group,
-    sizes: Sequence[Sizes],
+    pending: PendingUpdates, ledger: Ledger, shard: Shard, group: Group, sizes: Sequence[Sizes]
 ) -> None:
     """File the pending updates of all ranks in the ledger, in the same order on each rank.
 
     The ledger holds only the shard's examples. `sizes` are each rank's `PendingUpdates.sizes`.
     """
-    scored, recorded, classes, counted = zip(*sizes, strict=True)
-    for column, notes, counts in (
-        (ledger.scored, pending.scored, scored),
-        (ledger.recorded, pending.recorded, recorded),
-        (ledger.classes, pending.classes, classes),
-    ):
-        for _, _, rows in group.gather_rows(notes.rows, counts):
+    *filed, counted = zip(*sizes, strict=True)
+    for name, counts in zip(COLUMNS, filed, strict=True):
+        for _, _, rows in group.gather_rows(getattr(pending, name).rows, counts):
             own = rows[rows[:, 0] % shard.size == shard.rank]
-            _file(column, own[:, 0] // shard.size, _halves(own.contiguous()))
+            _file(getattr(ledger, name), own[:, 0] // shard.size, _halves(own.contiguous()))
     for _, _, indices in group.gather_rows(pending.counted, counted):
         ledger.count(indices[indices % shard.size == shard.rank] // shard.size)
     pending.clear()

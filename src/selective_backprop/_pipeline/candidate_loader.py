@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches.keys import plain_list
-from selective_backprop._batches.losses import TargetWatch
 from selective_backprop._batches.structure import (
     check_layout,
     count_rows,
@@ -28,6 +27,7 @@ from selective_backprop._pipeline.resume_point import Cursor, MidEpochState
 from selective_backprop._pipeline.row_checks import check_examples, warn_of_axes
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import EpochScores
+from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop.scorers import RunningScorer
 
 END = object()

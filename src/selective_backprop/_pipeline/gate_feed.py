@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import IGNORED, check_losses, error_norms, lacks_target
+from selective_backprop._batches.losses import IGNORED, check_losses, lacks_target
 from selective_backprop._batches.structure import rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.types import NO_TARGET, Scores
@@ -15,6 +15,7 @@ from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
 from selective_backprop.scorers._abstract import scorer_parts
+from selective_backprop.scorers._forward import error_norms
 
 AHEAD = 8  # batches that a loop may fetch before it trains on the first of them
 

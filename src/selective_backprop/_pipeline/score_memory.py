@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import (
-    all_finite_on_host,
-    check_entropies,
     check_losses,
     lacks_target,
 )
 from selective_backprop._core.errors import LoaderError, LossError
-from selective_backprop._core.types import NO_TARGET, Float32
+from selective_backprop._core.types import NO_TARGET, Float32, Float64
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
@@ -23,10 +21,18 @@ from selective_backprop._memory.pending_updates import PendingUpdates, Shard, Si
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
+from selective_backprop.strategies._auto.entropies import check_entropies
+from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first
 MOST_RANKED = 2**20  # scores that an epoch ranks against; these fit into a processor's cache
 Known = Float32[Tensor, " example"]
+
+
+def _all_finite_on_host(losses: Tensor) -> bool:
+    """Return whether losses on the CPU are all finite; NumPy is fastest at this."""
+    known = losses.detach().float() if losses.dtype is torch.bfloat16 else losses.detach()
+    return bool(np.isfinite(known.numpy()).all())
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
@@ -75,6 +81,7 @@ class ScoreMemory:
         self.pending = pending
         self._shard = Shard() if shard is None else shard
         self.examples = ledger.examples if examples is None else examples
+        self.label_noise = LabelNoise()
         self._scorer = scorer
         self._confident, self._exact = confident, exact
         self._unseen = confident  # until a batch was recorded
@@ -105,7 +112,7 @@ class ScoreMemory:
         """Return what was known when a continued epoch began; `exempt` examples stay exempt."""
         self._known, self._asked, self.runs = known, None, True
         if not epoch:  # asking for a later epoch's length may have ended it
-            self.ledger.label_noise.totals = None
+            self.label_noise.totals = self.ledger.wrong_labels = None
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         self.epoch_scores.keep(exempt)
@@ -137,7 +144,7 @@ class ScoreMemory:
             self._unseen = False
             check_entropies(losses, targets)
         on_host = losses.device.type == "cpu"
-        if not (on_host and all_finite_on_host(losses)):
+        if not (on_host and _all_finite_on_host(losses)):
             if on_host and policy is NonFinite.RAISE:
                 finite = losses.isfinite()
                 raise LossError(
@@ -158,7 +165,7 @@ class ScoreMemory:
         if self.needs.classes and epoch == 0 and outputs is not None:
             # Parts of a batch share its memory. Batches that were cut from one do, too.
             batch = self.handed, selection.indices.untyped_storage().data_ptr()
-            self.ledger.label_noise.observe(*outputs, smoothing, batch)
+            self.label_noise.observe(*outputs, smoothing, batch)
 
     @property
     def noted(self) -> Sizes:
@@ -177,9 +184,9 @@ class ScoreMemory:
         merge(self.pending, self.ledger, self._shard, group, sizes)
         if epoch is None:
             return None
-        noise = self.ledger.label_noise
-        if self.needs.classes and epoch > 0 and not noise.over:
-            noise.end(group.gather(noise.own(), "shares how many labels look wrong").sum(0).cpu())
+        if self.needs.classes and epoch > 0 and self.label_noise.totals is None:
+            own = self.label_noise.own()
+            self._end(group.gather(own, "shares how many labels look wrong").sum(0).cpu())
         if self._shard.size == 1:
             return None
         own, failure = None, None
@@ -198,9 +205,15 @@ class ScoreMemory:
         self._asked = epoch, self.ledger.changes
         return failure
 
+    def _end(self, totals: Float64[Tensor, " sum"]) -> None:
+        """End the estimate of wrong labels, with the sums of all ranks."""
+        self.label_noise.totals = totals
+        self.ledger.wrong_labels = self.label_noise.found
+
     def close(self) -> None:
-        """End the epoch: scores filed during it are used from now on."""
+        """End the epoch, or load a state: scores filed so far are used from now on."""
         self.runs = False
+        self.ledger.wrong_labels = self.label_noise.found
 
     def recall(self, epoch: int) -> Known | None:
         """Return the scores known at the start of the running or the next epoch."""
@@ -210,9 +223,8 @@ class ScoreMemory:
         return self._known
 
     def _ask(self, epoch: int) -> Known | None:
-        noise = self.ledger.label_noise
-        if epoch > 0 and self.pending is None and not noise.over:
-            noise.end(noise.own())
+        if epoch > 0 and self.pending is None and self.label_noise.totals is None:
+            self._end(self.label_noise.own())
         self.ledger.fetch()
         if self._confident and not self.ledger.recorded.empty:
             # Checked before examples are left out by these losses.

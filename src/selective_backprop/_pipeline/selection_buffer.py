@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import threshold
 
-from selective_backprop._batches.losses import TargetWatch
 from selective_backprop._batches.structure import Layout, join_rows, move_tensor
 from selective_backprop._core.types import NO_TARGET, Bool, Float, Scores
 from selective_backprop._memory.history import History
@@ -23,6 +22,7 @@ from selective_backprop._pipeline.rows import (
     Shape,
     is_keys,
 )
+from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase

@@ -18,16 +18,21 @@ from selective_backprop._batches.losses import (
     ExampleLosses,
     LossFunction,
     apply_to_pair,
-    error_norms,
     find_losses,
 )
-from selective_backprop._batches.structure import map_tensors, move_batch
+from selective_backprop._batches.structure import (
+    are_equal,
+    list_tensors,
+    map_tensors,
+    move_batch,
+)
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.row_checks import check_order
 from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop.scorers._forward import error_norms
 
 GRADIENT_BYTES = 2**28  # memory for the gradients that are held at once
 
@@ -43,14 +48,12 @@ class ExampleScores:
 
     Attributes:
         scores: each example's mean score over the models, on the CPU.
-        spread: each score's standard deviation over the models; 0 if there is one model.
         source: where the scores come from, in a few words.
         cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
             an epoch of plain training, which counts as three forward passes per example.
     """
 
     scores: Float64[Tensor, " example"]
-    spread: Float64[Tensor, " example"]
     source: str
     cost: float
 
@@ -128,13 +131,12 @@ def grand_scores(
     many gradients as fit into 256 MiB are computed at once.
 
     Args:
-        loader: a `DataLoader` of the whole data set, in order and without augmentation.
+        loader: as for `el2n_scores`, like `make_model`, `train` and `models`.
         make_model: returns a new, untrained model.
-        train: `train(model, seed)` trains the model in place, for as long as you want. It may
-            return its cost, in epochs of plain training, to be included in `ExampleScores.cost`.
+        train: trains a model in place.
         loss_fn: the loss the models are trained with. It is computed for each example by itself,
             whatever its `reduction`.
-        models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
+        models: number of models to average over, at least 1.
         outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
             these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
@@ -143,13 +145,12 @@ def grand_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if a number is out of its range, `make_model` does not return a new
-            model, a model has no trainable parameters, its gradients cannot be computed example by
-            example, or `train` returns anything but a number or None.
+        ConfigurationError: as by `el2n_scores`, or if a model has no trainable parameters, or its
+            gradients cannot be computed example by example.
         LossError: if there is not one finite loss per example.
 
     Source:
-        Paul et al. 2021, arXiv:2107.07075, section 2. The paper averages over models, too.
+        As for `el2n_scores`.
     """
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
@@ -178,8 +179,7 @@ def example_losses(
         loss_fn: your loss. One loss per example is computed, whatever its `reduction`. The loss of
             a text is the mean over its tokens.
         losses: `callable(model, batch)` that returns one loss per example, in place of `loss_fn`.
-        outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
-            these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
+        outputs: as for `grand_scores`.
 
     Returns:
         One loss per example, in the data set's order, on the CPU.
@@ -199,9 +199,8 @@ def example_losses(
     found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)
     load_twice(source)
-    return _measure(
-        "the loss", lambda model, batch, _: found(model, batch), model, load_all(source)
-    ).float()
+    batches = load_all(source)
+    return _measure("the loss", lambda net, batch, _: found(net, batch), model, batches).float()
 
 
 def _score(
@@ -219,47 +218,35 @@ def _score(
     scoring pass costs as much as `passes` epochs of plain training.
     """
     models = check_whole("models", models)
-    if isinstance(make_model, nn.Module):
-        raise ConfigurationError(
-            f"make_model is a model ({type(make_model).__name__}); pass a function that makes a "
-            "new, untrained model each time: make_model=lambda: Net()"
-        )
     source = open_in_order(loader)
     sample = load_twice(source)[:1]
 
-    # One tensor can serve for both, as neither is written in place.
-    mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
+    mean = torch.zeros(source.examples or 0, dtype=torch.float64)
     spent: list[float | None] = []
     previous = None
     for seed in range(models):
-        model = make_model()
-        if not isinstance(model, nn.Module):
+        model = make_model if isinstance(make_model, nn.Module) else make_model()
+        same = model is make_model or (previous is not None and previous() is model)
+        if same or not isinstance(model, nn.Module):
             raise ConfigurationError(
-                f"make_model returned {type(model).__name__}; a torch.nn.Module is needed"
-            )
-        if previous is not None and previous() is model:
-            raise ConfigurationError(
-                "make_model returned the same, trained model that it returned before; it must make "
-                "a new one each time: make_model=lambda: Net()"
+                f"make_model must be a function that makes a new, untrained model each time, such "
+                f"as lambda: Net(); it {'gives the same' if same else 'returns a'} "
+                f"{type(model).__name__}{' again' * same}"
             )
         previous = weakref.ref(model)  # weak, so that the model can be freed
         lazy = any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
         if seed == 0 and not lazy:  # training determines the shapes of lazy parameters
             # Scored before any time goes into training, so that errors come early.
             _measure(name, measure, model, sample)
-        hint = "return the cost in epochs of plain training, or None if it is unknown"
+        hint = "return the cost in epochs of plain training, or None"
         spent.append(check_number("train()", train(model, seed), hint, optional=True))
         scores = _measure(name, measure, model, load_all(source))
         del model  # frees its memory before the next one is made
-        off = scores - mean  # Welford's sums need no model's scores once they are added
-        mean = mean + off / (seed + 1)
-        squares = squares + off * (scores - mean)
-    return ExampleScores(
-        mean,
-        (squares / max(1, models - 1)).sqrt(),
-        f"{name}, {models} model{'s' * (models > 1)}, {_epochs(spent)}",
-        math.fsum(cost for cost in spent if cost is not None) + models * passes,
-    )
+        mean = mean + (scores - mean) / (seed + 1)
+    cost = math.fsum(each for each in spent if each is not None)
+    charged = "training not charged" if None in spent else f"{cost:.4g} epochs of training"
+    source_name = f"{name}, {models} model{'s' * (models > 1)}, {charged}"
+    return ExampleScores(mean, source_name, cost + models * passes)
 
 
 def _measure(
@@ -267,12 +254,7 @@ def _measure(
 ) -> Float64[Tensor, " example"]:
     """Return the scores of batches, each given with its number of rows; change no state."""
     pieces, device = [], find_device(model, None)
-    with (
-        torch.no_grad(),
-        kept_random_streams(device),
-        eval_mode(model),
-        KeptBuffers(model).kept(),
-    ):
+    with torch.no_grad(), kept_random_streams(device), eval_mode(model), KeptBuffers(model).kept():
         for batch, rows in batches:
             piece = measure(model, batch if device is None else move_batch(batch, device), rows)
             if tuple(piece.shape) != (rows,):
@@ -298,27 +280,18 @@ def open_in_order(loader: Any) -> Source:
     source = open_source(loader)
     grouping = loader.batch_sampler
     sampler = getattr(grouping, "sampler", loader.sampler)
-    found = None
-    if source.examples is None:
-        found = f"a stream ({type(loader.dataset).__name__}), whose examples have no indices"
-    elif grouping is None:
-        found = "batch_size=None"
-    elif type(grouping) is not BatchSampler:
-        found = f"batch_sampler={type(grouping).__name__}"
-    elif type(sampler) is not SequentialSampler:
-        shuffles = " (shuffle=True)" if type(sampler).__name__ == "RandomSampler" else ""
-        found = f"{type(sampler).__name__}{shuffles}"
-    elif grouping.drop_last and source.examples % grouping.batch_size:
-        found = "drop_last=True"
-    elif len(sampler) != source.examples:
-        found = f"a sampler of {len(sampler)} examples for a data set of {source.examples}"
-    elif not source.indexed:
-        found = "in_order=False"
-    if found is not None:
+    ordered = type(grouping) is BatchSampler and type(sampler) is SequentialSampler
+    whole = ordered and source.indexed and len(sampler) == source.examples
+    drop_last = getattr(grouping, "drop_last", False)
+    if not whole or (drop_last and len(sampler) % grouping.batch_size):
+        parts = {"dataset": loader.dataset, "sampler": sampler, "batch_sampler": grouping}
+        found = ", ".join(f"{option}={type(part).__name__}" for option, part in parts.items())
+        count = f" for {len(sampler)} of {source.examples}" if ordered else ""
         raise LoaderError(
             "examples are known by their position in the data set, so the loader must go through "
-            f"all of it in order; this one has {found}. Write DataLoader(dataset, batch_size=256), "
-            "with a data set that does not augment."
+            f"all of it in order, but it has {found}{count}, {drop_last=}, "
+            f"in_order={loader.in_order}. Write DataLoader(dataset, batch_size=256), without "
+            "shuffle, and with a data set that does not augment"
         )
     return source
 
@@ -347,21 +320,14 @@ def load_twice(source: Source) -> list[tuple[Any, int]]:
     with kept_random_streams(None):
         one, other = (list(_private(source, groups)) for _ in range(2))
     check_order(one[0], groups[0], source.loader)
-    leaves: list[list[Tensor]] = [[], []]
-    for batches, found in zip((one, other), leaves, strict=True):
-        map_tensors(lambda leaf, found=found: found.append(leaf) or leaf, batches)
-    if len(leaves[0]) != len(leaves[1]) or not all(map(_same, *leaves)):
+    both = list_tensors(one), list_tensors(other)
+    if len(both[0]) != len(both[1]) or not all(map(are_equal, *both)):
         raise LoaderError(
             f"the first {rows} examples differ each time they are loaded: the data set augments "
             "them. Pass the same examples without augmentation, so that results do not depend on "
             "chance."
         )
     return [*zip(one, map(len, groups), strict=True)]
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    # NaN is not equal to itself.
-    return torch.equal(one, other) or torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def _gradient_norms(
@@ -375,8 +341,7 @@ def _gradient_norms(
             f"{type(model).__name__} has no trainable parameter, so examples have no gradient"
         )
     size = sum(value.numel() * value.element_size() for value in parameters.values())
-    leaves: list[Tensor] = []
-    map_tensors(lambda leaf: leaves.append(leaf) or leaf, batch)
+    leaves = list_tensors(batch)
     by_row = [leaf.ndim > 0 and leaf.shape[0] == rows for leaf in leaves]
 
     def loss_of(parameters: dict[str, Tensor], row: tuple[Tensor, ...]) -> Tensor:
@@ -386,7 +351,9 @@ def _gradient_norms(
 
     def norm_of(*row: Tensor) -> Tensor:
         slopes = torch.func.grad(loss_of)(parameters, row).values()
-        return torch.linalg.vector_norm(torch.stack([_norm(slope) for slope in slopes]))
+        # Squares of half-precision gradients could overflow or underflow.
+        wide = [slope.to(torch.promote_types(slope.dtype, torch.float32)) for slope in slopes]
+        return torch.linalg.vector_norm(torch.stack([*map(torch.linalg.vector_norm, wide)]))
 
     axes = tuple(0 if own else None for own in by_row)  # None: all examples share the tensor
     held = max(1, GRADIENT_BYTES // size)
@@ -398,10 +365,8 @@ def _gradient_norms(
     except RuntimeError as error:
         reason = textwrap.shorten(str(error), 160, placeholder=" …")
         raise ConfigurationError(
-            f"GraNd computes each example's own gradient with torch.func.vmap, which failed on "
-            f"{type(model).__name__}: {reason}. Use el2n_scores, which needs only forward passes. "
-            "Or change the model so that its eval mode can be vectorised: without .item(), "
-            "branches on values, or writing into buffers."
+            f"GraNd needs torch.func.vmap, which failed on {type(model).__name__}: {reason}. Use "
+            "el2n_scores, or a model without .item(), branches on values, or writing into buffers."
         ) from error
 
 
@@ -410,24 +375,14 @@ class _Lossy(nn.Module):
 
     def __init__(self, model: nn.Module, losses: LossesOf) -> None:
         super().__init__()
-        self.model = model
-        self.losses = losses
+        self.model, self.losses = model, losses
 
     def forward(self, batch: Any) -> Tensor:
         losses = self.losses(self.model, batch)
         if not isinstance(losses, Tensor) or losses.numel() != 1:
-            shape = getattr(losses, "shape", None)
-            found = type(losses).__name__ if shape is None else f"shape {tuple(shape)}"
-            raise LossError(
-                f"the loss of a batch of one example is {found}; one number is needed. Pass a "
-                "loss_fn that returns a mean, or one loss per example."
-            )
+            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+            raise LossError(f"the loss of one example is {found}; a tensor of one number is needed")
         return losses.reshape(())
-
-
-def _norm(slope: Tensor) -> Tensor:
-    # Squares of half-precision gradients could overflow or underflow.
-    return torch.linalg.vector_norm(slope.to(torch.promote_types(slope.dtype, torch.float32)))
 
 
 def _of_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
@@ -437,12 +392,3 @@ def _of_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
             "inputs are not known. Pass outputs=callable(model, batch) -> (outputs, targets)."
         )
     return apply_to_pair(model, batch)
-
-
-def _epochs(spent: list[float | None]) -> str:
-    known = [cost for cost in spent if cost is not None]
-    if len(known) < len(spent):
-        return "training not charged"
-    mean = math.fsum(known) / len(known)
-    each = "" if len(known) == 1 else " each" if len(set(known)) == 1 else " on average"
-    return f"{mean:.4g} epoch{'s' * (mean != 1)}{each}"

@@ -27,7 +27,7 @@ def prune(
     kept. To keep the lowest scores, pass `-scores.scores`.
 
     Args:
-        scores: what `el2n_scores` or `grand_scores` return, or any tensor of one score per example.
+        scores: what `el2n_scores` or `grand_scores` return, or a tensor of one score per example.
         keep: the share of the examples to keep, in (0, 1]; at least one example is kept.
         labels: the class of every example. If given, a warning names the classes that lose all
             their examples.
@@ -50,8 +50,7 @@ def prune(
     source, cost = "given scores", 0.0
     if isinstance(scores, ExampleScores):
         source, cost, scores = scores.source, scores.cost, scores.scores
-    ranks = isinstance(scores, Tensor) and scores.ndim == 1 and len(scores) > 0
-    if not ranks or scores.isnan().any():
+    if not isinstance(scores, Tensor) or scores.ndim != 1 or not len(scores):
         raise ConfigurationError(
             "scores must be a tensor of one finite number for each example of the data set, or "
             f"what el2n_scores or grand_scores return; got {_found(scores)}"
@@ -70,25 +69,23 @@ def prune(
 
 def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
     with suppress(TypeError, ValueError, RuntimeError):  # refused below
-        labels = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels))
+        labels = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
     shape = (subset.examples,)
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != shape:
         raise ConfigurationError(
             f"labels must be one whole number for each of {subset.examples} examples, got "
             f"{_found(labels)}"
         )
-    labels = labels.to("cpu")
-    lost = sorted(set(labels.unique().tolist()) - set(labels[subset.indices].unique().tolist()))
+    lost = sorted({*labels.tolist()} - {*labels[subset.indices].tolist()})
     if lost:
-        named = ", ".join(map(str, lost[:10])) + (f" and {len(lost) - 10} more" * (len(lost) > 10))
+        named = ", ".join(map(str, lost[:10])) + f" and {len(lost) - 10} more" * (len(lost) > 10)
         warn(
             f"no example of class {named} is kept, so the model cannot learn it. Keep a larger "
-            "share, or choose examples by another score.",
+            "share, or choose examples by another score."
         )
 
 
 def _found(value: object) -> str:
     if not isinstance(value, Tensor):
         return type(value).__name__
-    missing = f", of which {int(value.isnan().sum())} are NaN" if value.isnan().any() else ""
-    return f"{value.dtype} of shape {tuple(value.shape)}{missing}"
+    return f"{value.dtype} of shape {tuple(value.shape)}"

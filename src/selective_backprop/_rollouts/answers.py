@@ -23,8 +23,7 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
             out.
         pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
             also leaves out prompts that are hardly ever or nearly always solved, which changes
-            training. By default, only prompts with equal rewards are left out, which does
-            not change training.
+            training. By default, only prompts with equal rewards are left out.
 
     Returns:
         Booleans, `[prompt, answer]`, on the device of `rewards`. Flatten them for `NonzeroRows`.
@@ -99,19 +98,13 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
 def _as_groups(rewards: Any) -> Tensor:
     if not isinstance(rewards, Tensor) or rewards.ndim != 2 or not rewards.shape[1]:
         found = f"shape {tuple(rewards.shape)}" if isinstance(rewards, Tensor) else "no tensor"
-        raise LossError(
-            f"got rewards of {found}: a tensor `[prompt, answer]` is needed, such as "
-            "rewards.view(-1, answers)"
-        )
+        needed = "`[prompt, answer]` is needed, such as rewards.view(-1, answers)"
+        raise LossError(f"got rewards of {found}: a tensor {needed}")
     return rewards if rewards.is_floating_point() else rewards.float()
 
 
 def check_band(band: Any) -> tuple[float, float]:
-    """Return the lowest and the highest mean reward of prompts to keep.
-
-    Raises:
-        ConfigurationError: if they are not a pair of finite numbers with the lower one first.
-    """
+    """Return the lowest and the highest mean reward of prompts to keep; refuse other values."""
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigurationError(f"pass_rate={band!r:.60}: a pair is needed, such as (0.2, 0.8)")
     low, high = (check_number("pass_rate", each, least=-math.inf) for each in band)

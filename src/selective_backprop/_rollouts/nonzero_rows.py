@@ -13,8 +13,7 @@ from selective_backprop._batches.structure import (
     check_layout,
     count_rows,
     join_rows,
-    list_leaves,
-    move_batch,
+    list_tensors,
 )
 from selective_backprop._core.errors import BatchError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
@@ -37,12 +36,11 @@ class NonzeroRows:
     By default, you get each batch without its zero rows, and a `selection`. The gradient of
     `(selection.weights * losses).mean()` is that of the whole batch's mean loss, up to rounding,
     and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is
-    kept, so your optimiser still takes a step, with a gradient of zero. Under DDP, no rank skips a
-    step that the others take.
+    kept, so that your optimiser takes a step, with a gradient of zero, on every rank.
 
-    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows. You
-    take fewer steps, each on the mean loss of a full batch. With several ranks, a rank gets a batch
-    only when every rank has one, so all ranks must call this object equally often.
+    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows, so you
+    take fewer steps. With several ranks, a rank gets a batch only when every rank has one, so all
+    ranks must call this object equally often.
 
     Even without `backfill`, two things differ from training on whole batches: BatchNorm in training
     mode sees fewer rows, and dropout draws other masks. If rows also have a second loss, such as a
@@ -51,10 +49,10 @@ class NonzeroRows:
     Args:
         backfill: number of rows of a training batch, at least 1. By default, each batch is returned
             at once, without its zero rows.
-        whole: paths of the parts of a batch that are not divided into rows. A path consists of the
-            keys, field names and positions that lead to a part, joined by dots.
-        pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
-            `backfill` joins tensors of different widths.
+        whole: paths of the parts of a batch that are not divided into rows, as for
+            `SelectiveLoader`.
+        pad: padding values by path, as for `SelectiveLoader`, if `backfill` joins tensors of
+            different widths.
 
     Raises:
         ConfigurationError: if an option is out of its range.
@@ -78,21 +76,14 @@ class NonzeroRows:
         whole: Collection[str] = (),
         pad: Mapping[str, float] | None = None,
     ) -> None:
-        self._size = check_whole("backfill", backfill, optional=True)
+        size = check_whole("backfill", backfill, optional=True)
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
         self._loaded = False  # the waiting rows may be on another device than the batches
-        if self._size is None:
-            return
-        self._ranks = find_ranks()
-        self._buffer = SelectionBuffer(
-            Nonzero().start(Context(self._size, None)),
-            Shape(self._size, None),
-            history=None,
-            layout=self._layout,
-            exact=True,
-            seed=(0,),
-        )
+        if size is not None:
+            self._ranks = find_ranks()
+            selector = Nonzero().start(Context(size, None))
+            self._buffer = SelectionBuffer(selector, Shape(size, None), layout=self._layout)
 
     def __call__(self, batch: Any, values: Tensor) -> list[tuple[Any, Selection]]:
         """Return the batches to train on now, without rows that are zero.
@@ -100,10 +91,10 @@ class NonzeroRows:
         On CUDA, the CPU waits for the GPU, because it must know the number of rows.
 
         Args:
-            batch: tensors, arrays or lists of one row per example, in any containers. They must be
-                data, not results of the model, because copies of rows carry no gradients.
-            values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, a mask of the
-                tokens that count, or losses. A row is zero if all its values are exactly 0.
+            batch: tensors, arrays or lists of one row per example, in any containers: data, and no
+                results of the model, because copies of rows carry no gradients.
+            values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, losses, or a
+                mask of the tokens that count. A row is zero if all its values are exactly 0.
                 Advantages of equal rewards may differ from 0 by rounding, such as 1e-9: pass
                 `informative(rewards).flatten()` instead.
 
@@ -120,21 +111,19 @@ class NonzeroRows:
         if not self._knows_layout:
             check_layout(batch, self._layout)
             self._knows_layout = True
-        if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in list_leaves(batch)):
+        if any(tensor.requires_grad for tensor in list_tensors(batch)):
             raise BatchError(
                 "the batch holds tensors that require gradients, but copies of rows carry none. "
                 "Pass the data, and run the model on the rows that are returned"
             )
         if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
-            of_shape = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else "no tensor"
+            found = f"of shape {tuple(values.shape)}" if isinstance(values, Tensor) else "no tensor"
             raise LossError(
-                f"values of {of_shape} for a batch of {count} rows: pass a tensor with one number, "
+                f"values are {found} for a batch of {count} rows: pass a tensor with one number, "
                 "or one row of numbers, for each row of the batch"
             )
         nonzero = values.detach() != 0
-        if nonzero.ndim > 1:
-            nonzero = nonzero.flatten(1).any(1)
-        rows = nonzero.nonzero().flatten()
+        rows = (nonzero.flatten(1).any(1) if nonzero.ndim > 1 else nonzero).nonzero().flatten()
         if self._buffer is not None:
             return self._fill_up(self._buffer, batch, rows)
         if not len(rows):
@@ -146,43 +135,24 @@ class NonzeroRows:
         self, buffer: SelectionBuffer, batch: Any, rows: Tensor
     ) -> list[tuple[Any, Selection]]:
         """Let rows wait; return the batches that are full on all ranks."""
-        if self._loaded:
-            self._move_waiting(buffer, batch, rows.device)
-            self._loaded = False
+        devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
+        if len(devices) == 1:
+            buffer.state = buffer.state.on_device(*devices)
+        self._loaded = False
         if len(rows):
             # Always copies: the loop may write its next rows into the tensors of this batch.
             waits = join_rows([batch], self._layout, [rows])
             buffer.adopt(Rows(waits, len(rows), rows))
-        full = self._fewest(buffer.state.rows) // (buffer.shape.batch_size or 1)
-        ready = islice(buffer.release(), full)
-        return [_weighed(each.batch, each.indices, 1.0) for each in ready]
-
-    def _move_waiting(self, buffer: SelectionBuffer, batch: Any, places: torch.device) -> None:
-        """Move waiting rows to the device of a batch, and their places to the device `places`."""
-        devices = {leaf.device for leaf in list_leaves(batch) if isinstance(leaf, Tensor)}
-        if len(devices) > 1:  # which part was on which device is as it was saved
-            return
-        [device] = devices
-        chosen = tuple(
-            each._replace(
-                batch=move_batch(each.batch, device), indices=move_batch(each.indices, places)
-            )
-            for each in buffer.state.chosen
-        )
-        buffer.state = buffer.state._replace(chosen=chosen)
-
-    def _fewest(self, rows: int) -> int:
-        """Return how many rows wait on the rank with the fewest; `rows` wait on this one."""
-        if not isinstance(self._ranks, Group):
-            return rows
-        message = torch.tensor([rows])
-        return int(self._ranks.gather(message, "tells how many rows wait").min())
+        ready = buffer.state.rows
+        if isinstance(self._ranks, Group):
+            waiting = torch.tensor([ready])
+            ready = int(self._ranks.gather(waiting, "tells how many rows wait").min())
+        batches = islice(buffer.release(), ready // (buffer.shape.batch_size or 1))
+        return [_weighed(each.batch, each.indices, 1.0) for each in batches]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows that wait for a full batch; an empty dict without `backfill`."""
-        if self._buffer is None:
-            return {}
-        return {"buffer": seal(self._buffer.state)}
+        return {} if self._buffer is None else {"buffer": seal(self._buffer.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of an object built with the same arguments.

@@ -94,16 +94,14 @@ class RestingPrompts(Sampler[int]):
         told = rewards.dtype == torch.bool and rewards.ndim == 1
         taught = (rewards if told else informative(rewards).any(1)).cpu()
         prompts = prompts.cpu()
+        count = len(self._visits)
         if len(prompts) != len(taught):
-            raise LossError(
-                f"got rewards of {len(taught)} prompts for {len(prompts)} numbers of prompts"
-            )
-        if len(prompts) and not 0 <= int(prompts.min()) <= int(prompts.max()) < len(self._visits):
+            raise LossError(f"got rewards of {len(taught)} prompts for {len(prompts)} prompts")
+        if len(prompts) and not 0 <= prompts.min() <= prompts.max() < count:
             raise ConfigurationError(
                 f"got prompts {int(prompts.min())} to {int(prompts.max())}, but there are only "
-                f"prompts 0 to {len(self._visits) - 1}"
+                f"prompts 0 to {count - 1}"
             )
-        count = len(self._visits)
         learned = torch.bincount(prompts[taught], minlength=count) > 0
         visits = self._visits + torch.bincount(prompts, minlength=count)
         self._visits = visits.masked_fill(learned, 0)
@@ -120,8 +118,6 @@ class RestingPrompts(Sampler[int]):
                 error, this object is unchanged.
         """
         visits, passes = Saved(state).fields("visits", "passes")
-        shape = tuple(self._visits.shape)
-        self._visits, self._passes = (
-            visits.tensor(torch.int64, shape=shape, least=0, most=MOST).to("cpu", copy=True),
-            passes.whole(most=LAST_EPOCH),
-        )
+        shape, passes = tuple(self._visits.shape), passes.whole(most=LAST_EPOCH)
+        read = visits.tensor(torch.int64, shape=shape, least=0, most=MOST)
+        self._visits, self._passes = read.to("cpu", copy=True), passes

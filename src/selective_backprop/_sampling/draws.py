@@ -110,19 +110,20 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
     """
     count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
-        return torch.from_numpy(tilt_on_host(probabilities.numpy(), count))
+        return tilt_on_host(probabilities, count)
     return tilt_on_device(with_room(probabilities), count)
 
 
-def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
-    """Compute `tilted_odds` in NumPy, whose small arrays cost less than small tensors."""
-    total = np.add.reduce(probabilities)  # np.sum without its checks of arguments
-    room = total - probabilities @ probabilities  # the sum of p * (1 - p)
+def tilt_on_host(probabilities: Odds, count: int) -> Odds:
+    """Compute `tilted_odds` in NumPy, which takes 20 us less for a window than torch."""
+    kept = probabilities.numpy()
+    total = np.add.reduce(kept)  # np.sum without its checks of arguments
+    room = total - kept @ kept  # the sum of p * (1 - p)
     # A tilt d beyond ±1 would take odds out of [0, 1]. Without room all p are 0 or 1.
     if abs(count - total) > room or room <= 0.0:
-        return inclusion_odds(torch.from_numpy(probabilities), count).numpy()
+        return inclusion_odds(probabilities, count)
     tilt = (count - total) / room  # d, with which the sum of p + d * p * (1 - p) is the count
-    return probabilities * (1.0 + tilt - tilt * probabilities)
+    return torch.from_numpy(kept * (1.0 + tilt - tilt * kept))
 
 
 def with_room(probabilities: Odds) -> Float64[Tensor, "2 candidate"]:
@@ -158,29 +159,25 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=odds.shape[0])
-    if odds.device.type == "cpu":
-        return torch.from_numpy(draw_exactly_on_host(odds.numpy(), count, generator))
+    return take_exactly(odds, count, generator)
+
+
+def take_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
+    """Do what `draw_exactly` does, without checking the count."""
     order = torch.randperm(odds.shape[0], generator=generator, device=odds.device)
     offset = torch.rand(1, generator=generator, device=odds.device, dtype=odds.dtype)
+    if odds.device.type == "cpu":  # in NumPy, a draw takes 15 us less
+        places = order.numpy()
+        shuffled = odds.numpy()[places]  # in random order, so that neighbours are drawn apart
+        # After subtracting the offset, points lie at whole numbers. A row spans (end - odds, end]
+        # and is drawn if this interval holds a whole number. Odds are at most 1, so none holds two.
+        ends = shuffled.cumsum() - float(offset)
+        taken = np.empty(len(places), dtype=bool)
+        taken[places] = np.floor(ends) > ends - shuffled
+        rows = taken.nonzero()[0]  # ascending, and cheaper than sorting
+        if len(rows) == count:  # else the float64 sum was off by 1e-13 and lost or added a point
+            return torch.from_numpy(rows)
     return _take_points(odds, order, offset, count)
-
-
-def draw_exactly_on_host(odds: np.ndarray, count: int, generator: torch.Generator) -> np.ndarray:
-    """Do what `draw_exactly` does in NumPy."""
-    order = torch.randperm(len(odds), generator=generator)
-    offset = torch.rand(1, generator=generator, dtype=torch.float64)
-    places = order.numpy()
-    shuffled = odds[places]  # in random order, so that neighbours are not drawn together
-    # After subtracting the offset, points lie at whole numbers. A row spans (end - odds, end] and
-    # is drawn if this interval holds a whole number. Odds are at most 1, so none holds two.
-    ends = shuffled.cumsum() - float(offset)
-    taken = np.empty(len(odds), dtype=bool)
-    taken[places] = np.floor(ends) > ends - shuffled
-    rows = taken.nonzero()[0]  # ascending, and cheaper than sorting
-    if len(rows) == count:
-        return rows
-    # The float64 sum can miss the count by about 1e-13, which may lose or add a point.
-    return _take_points(torch.from_numpy(odds), order, offset, count).numpy()
 
 
 def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:

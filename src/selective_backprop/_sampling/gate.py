@@ -31,16 +31,12 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether to score the next batch although the gate is shut.
 
-        While the gate is shut, the loader calls this once per batch, even if your loop passes
-        the batch's losses or outputs to the loader.
+        While the gate is shut, the loader calls this once per batch.
         """
 
     @abstractmethod
     def observe(self, scores: Scores) -> None:
-        """Take in the scores of a whole batch, before anything is selected from it.
-
-        Rows without a target have a score of -2^100.
-        """
+        """Take in the scores of a whole batch; those of rows without a target are -2^100."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -72,8 +68,7 @@ class VarianceGate(AbstractGate):
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
     that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
     passes none, some batches are scored to compute tau. A batch's tau takes effect from the next
-    batch on. On CUDA, it does so B / b batches later, so that the host can run ahead of the device
-    by a whole training batch before it waits.
+    batch on; on CUDA, B / b batches later, so that the host can run ahead of the device.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
@@ -115,8 +110,8 @@ class _Gain(NamedTuple):
     """The tau of one observation; if `late`, it may still be on its way from the device."""
 
     value: Tensor
-    late: bool
-    copied: torch.cuda.Event | None
+    late: bool = True
+    copied: torch.cuda.Event | None = None
 
     def read(self) -> float:
         """Return tau; waits for the device if it is not there yet."""
@@ -149,22 +144,18 @@ class _RunningVarianceGate(RunningGate):
         # The loop hands over the batch before this one, and is expected to hand over the next one,
         # too. Counting from -1 leaves that one out.
         self._passed = 0 if self._asked or self.is_open else -1
-        self._asked, gain, copied = False, variance_gain(scores), None
-        late = gain.is_cuda
-        if late:
-            stream = torch.cuda.current_stream(gain.device)
-            gain = gain.to("cpu", non_blocking=True)
-            copied = stream.record_event()
-        self._gains.append(_Gain(gain, late, copied))
+        self._asked, gain = False, _Gain(variance_gain(scores), late=False)
+        if gain.value.is_cuda:
+            stream = torch.cuda.current_stream(gain.value.device)
+            value = gain.value.to("cpu", non_blocking=True)
+            gain = _Gain(value, copied=stream.record_event())
+        self._gains.append(gain)
 
     def _take_in(self) -> None:
         """Add observations to the average; a late one only once `lag` others follow."""
         while self._gains and (len(self._gains) > self._lag or not self._gains[0].late):
-            self._add(self._gains.popleft().read())
-
-    def _add(self, gain: float) -> None:
-        kept = self._spec.smoothing  # a_tau in the authors' code
-        self._tau = kept * self._tau + (1.0 - kept) * gain
+            kept = self._spec.smoothing  # a_tau in the authors' code
+            self._tau = kept * self._tau + (1.0 - kept) * self._gains.popleft().read()
 
     def state_dict(self) -> dict[str, Any]:
         self._take_in()
@@ -175,7 +166,7 @@ class _RunningVarianceGate(RunningGate):
         tau, passed, late = Saved(state).fields("tau", "passed", "late")
         gains = [torch.tensor(gain.number(0.0), dtype=torch.float64) for gain in late.items()]
         self._tau, self._passed = tau.number(0.0), passed.whole(least=-1)
-        self._gains = deque(_Gain(gain, True, None) for gain in gains)
+        self._gains = deque(map(_Gain, gains))
 
 
 def variance_gain(scores: Scores) -> Tensor:

@@ -61,11 +61,9 @@ class Schedule:
         return self.start > 0.0 or self.end < 1.0
 
     def check_length(self, epochs: float | None, batches: int | None) -> None:
-        """Refuse a training in which nothing would ever be selected.
+        """Refuse a training of so many epochs and batches per epoch that never selects.
 
-        Args:
-            epochs: number of epochs of training, or None if unknown.
-            batches: number of batches of your data loader per epoch, or None if unknown.
+        None stands for an unknown number.
 
         Raises:
             ConfigurationError: if no batch would ever be selected from.
@@ -95,11 +93,8 @@ class Schedule:
 
         Args:
             epoch: the epoch's number, from 0.
-            progress: the fraction of training that is done. It may be None if neither `start` nor
-                `end` is used.
+            progress: the fraction of training that is done; None if unknown.
         """
-        if epoch < self.warmup_epochs:
-            return False
-        if self.start == 0.0 and self.end == 1.0:
-            return True
+        if epoch < self.warmup_epochs or (self.start == 0.0 and self.end == 1.0):
+            return epoch >= self.warmup_epochs
         return progress is not None and self.start <= progress < self.end

@@ -85,10 +85,7 @@ class Subset:
         return mask
 
     def check(self, examples: int | None) -> None:
-        """Check that this is a part of a data set with `examples` examples.
-
-        Args:
-            examples: number of examples in the data set; None for a stream.
+        """Refuse a data set of another number of examples; None stands for a stream.
 
         Raises:
             ConfigurationError: if the data set of this subset has another number of examples.
@@ -102,11 +99,7 @@ class Subset:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `Subset.load` reads. The file is written whole or not at all.
-
-        Args:
-            path: path of the file. Missing folders are created.
-        """
+        """Write a file that `Subset.load` reads, whole or not at all; create missing folders."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -146,8 +139,7 @@ _ADVICE = "Write it again with Subset.save(path)."
 
 
 def _found(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else f"shape {tuple(shape)}"
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
@@ -161,11 +153,10 @@ def _ascending(indices: Tensor, examples: int) -> Tensor:
     if len(indices) == 0:
         raise ConfigurationError("indices are empty, but a subset needs at least 1 example")
     ordered = indices.detach().to("cpu", torch.int64).sort().values
-    lowest, highest = int(ordered[0]), int(ordered[-1])
-    if lowest < 0 or highest >= examples:
-        outside = lowest if lowest < 0 else highest
+    outside = ordered[(ordered < 0) | (ordered >= examples)]
+    if len(outside):
         raise ConfigurationError(
-            f"index {outside} is outside of a data set of {examples}, with indices 0 to "
+            f"index {int(outside[0])} is outside of a data set of {examples}, with indices 0 to "
             f"{examples - 1}"
         )
     again = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -187,8 +178,8 @@ def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
     short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2
-    kind = torch.float32 if short else torch.float64
-    copied = scores.detach().to("cpu", kind, copy=True).contiguous()
+    copied = scores.detach().to("cpu", torch.float32 if short else torch.float64, copy=True)
+    copied = copied.contiguous()
     if not (finite := copied.isfinite()).all():
         first = int((~finite).nonzero()[0])
         raise ConfigurationError(

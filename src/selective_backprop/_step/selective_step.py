@@ -1,8 +1,9 @@
 """Selection for loops that own their batch: it takes candidates and returns selected losses."""
 
+from collections import Counter
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import torch
@@ -69,16 +70,14 @@ class SelectiveStep:
 
     Args:
         model: the model that you train.
-        loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
+        loss_fn: as for `SelectiveLoader`, like `losses`, `outputs`, `whole`, `generator`, and
+            `nonfinite`; may be None if `losses` is given.
         strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
-        losses: `callable(model, batch)` that returns one loss per candidate, of shape
-            `[candidate]`. Use it if batches are not pairs `(inputs, targets)`.
+        losses: `callable(model, batch)` that returns one loss per candidate, `[candidate]`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
         whole: paths of the parts of a batch that are not divided into rows.
-        generator: its initial seed is used for the draws, by default `torch.initial_seed()`.
-            Drawing does not change the state of any generator.
-        nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
-            rows, or `"select"` them.
+        generator: its initial seed is used for the draws.
+        nonfinite: `"raise"`, `"skip"` or `"select"`.
         process_group: the `torch.distributed` processes that step together; by default all. They
             rank candidates against one shared history of scores.
 
@@ -114,20 +113,13 @@ class SelectiveStep:
         scorer, terms = strategy.scorer, strategy.selector.terms
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs, marks=False)
-        self._ranks = find_ranks(process_group, self._device)
+        self._ranks = ranks = find_ranks(process_group, self._device)
         guarded = choose("nonfinite", nonfinite, NonFinite)
         # Refuses a strategy whose ranks would wait for each other in unequal numbers of forwards.
-        has_collective_forward(strategy, model, False, self._ranks)
-        context = Context(
-            batch_size=max(1, round(WINDOW * terms.rate)),
-            window=WINDOW,
-            model=model,
-            losses=find_losses(loss_fn, losses, outputs),
-            outputs=find_outputs(losses, outputs),
-            device=self._device,
-            rate=terms.rate,
-        )
-        ranks = self._ranks
+        has_collective_forward(strategy, model, False, ranks)
+        found = find_losses(loss_fn, losses, outputs), find_outputs(losses, outputs)
+        batch_size, rate = max(1, round(WINDOW * terms.rate)), terms.rate
+        context = Context(batch_size, WINDOW, model, *found, self._device, rate=rate)
         self._built = {"strategy": repr(strategy), "rank": ranks.rank, "ranks": ranks.size}
         self._scorer = None if scorer is None else start_scorer(scorer, context)
         self._selector = strategy.selector.start(context)
@@ -136,14 +128,14 @@ class SelectiveStep:
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._history: History | None = None
         self._joint = None
-        if isinstance(self._ranks, Group) and terms.history:
-            self._joint = JointHistory(self._ranks, {"strategy": strategy, "nonfinite": guarded})
-        self._stats = StepStats()
+        if isinstance(ranks, Group) and terms.history:
+            self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": guarded})
+        self._counts = Counter(steps=0, candidates=0, kept=0)
 
     @property
     def stats(self) -> StepStats:
         """The counts so far, as a frozen snapshot."""
-        return replace(self._stats, nonfinite=self._guard.skipped)
+        return StepStats(**self._counts, nonfinite=self._guard.skipped)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -162,24 +154,28 @@ class SelectiveStep:
         """
         with nullcontext() if self._joint is None else self._joint.sharing_failure():
             candidates = count_rows(batch, self._layout)
-            if not self._stats.steps:
+            if not self._counts["steps"]:
                 check_layout(batch, self._layout)
                 warn_of_axes(batch, self._layout, candidates)
-            self._open_history(candidates)
+            terms, history = self._terms, self._history
+            if self._joint is not None:
+                opened = self._joint.open(history, terms, candidates, self._seed)
+                self._history, self._seed = opened
+            elif history is None and terms.history:  # not shorter than a batch
+                self._history = terms.history_type(max(terms.history, candidates))
             scores = self._score(batch, candidates)
             chosen = self._select(batch, candidates, scores)
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         assert chosen.indices is not None
         losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
-        added = {"steps": 1, "candidates": candidates, "kept": chosen.count}
-        totals = {name: getattr(self._stats, name) + more for name, more in added.items()}
-        self._stats = replace(self._stats, **totals)
-        if chosen.weights is None:
+        self._counts.update(steps=1, candidates=candidates, kept=chosen.count)
+        weights, loss = chosen.weights, losses
+        if weights is None:
             weights = torch.ones(chosen.count, device=losses.device)
-            return SelectedLosses(losses.mean(), losses, chosen.indices, weights)
-        loss = (chosen.weights * losses).mean()
-        return SelectedLosses(loss, losses, chosen.indices, chosen.weights)
+        else:
+            loss = weights * losses
+        return SelectedLosses(loss.mean(), losses, chosen.indices, weights)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for resuming."""
@@ -204,7 +200,7 @@ class SelectiveStep:
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(
             "version", "built", "seed", "stats", "history", "selector", "scorer"
         )
-        counts, number = stats.record(StepStats), seed.whole(0, SEEDS - 1)
+        counts, number = asdict(stats.record(StepStats)), seed.whole(0, SEEDS - 1)
         history = past.maybe(self._read_history)
         parts: list[tuple[Stateful, Saved]] = [(self._selector, selector)]
         if self._scorer is None:
@@ -212,8 +208,8 @@ class SelectiveStep:
         else:
             parts.append((self._scorer, scorer))
         with loaded(parts):
-            self._seed, self._stats, self._history = number, counts, history
-            self._guard.skipped = counts.nonfinite
+            self._seed, self._history = number, history
+            self._guard.skipped, self._counts = counts.pop("nonfinite"), Counter(counts)
 
     def _read_history(self, saved: Saved) -> History:
         if not self._terms.history:
@@ -224,16 +220,6 @@ class SelectiveStep:
         if not len(history):
             raise saved.refuse("a history with scores")
         return history
-
-    def _open_history(self, candidates: int) -> None:
-        """Make a history that is large enough for the first batch, of equal size on all ranks."""
-        terms = self._terms
-        if self._joint is not None:
-            self._history, self._seed = self._joint.open(
-                self._history, terms, candidates, self._seed
-            )
-        elif self._history is None and terms.history:
-            self._history = terms.history_type(max(terms.history, candidates))
 
     def _score(self, batch: Any, candidates: int) -> Scores | None:
         """Return the candidates' scores; None if the strategy needs none."""
@@ -255,18 +241,15 @@ class SelectiveStep:
             raise LossError(f"none of {candidates} losses is finite: there is nothing to train on")
         if rows.indices is None:
             rows = rows._replace(indices=places)
-        shape = Shape(None, None, keeps_everything=self._terms.keeps_everything)
-        seed = (self._seed, self._stats.steps)
-        if self._ranks.size > 1:
-            seed = (*seed, self._ranks.rank)
+        ranks = (self._ranks.rank,) if self._ranks.size > 1 else ()
         buffer = SelectionBuffer(
             self._selector,
-            shape,
+            Shape(None, None, keeps_everything=self._terms.keeps_everything),
             history=self._history,
             filing=self._joint,
             layout=self._layout,
             exact=self._terms.exact,
-            seed=seed,
+            seed=(self._seed, self._counts["steps"], *ranks),
         )
         return next(buffer.route(Phase.SELECT, rows))
 
@@ -275,9 +258,8 @@ class JointHistory:
     """Rank each rank's candidates against the scores of all ranks.
 
     Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
-    rank ranks its own. All ranks must take equally many steps, as their training must anyway; a
-    rank that takes one more waits until the process group times out. The options in `built` must
-    be the same on all ranks.
+    rank ranks its own. A rank that takes one step more than the others waits until the process
+    group times out. The options in `built` must be the same on all ranks.
     """
 
     def __init__(self, group: Group, built: Mapping[str, object]) -> None:
@@ -292,8 +274,7 @@ class JointHistory:
         """Return the history to use, and the seed; at the first step agree on sizes and seed.
 
         At least `terms.history` scores are remembered for each rank. A rank sends at most as many
-        scores as the largest first batch has candidates. If its batch is larger, it sends the last
-        ones.
+        scores as the largest first batch has candidates: the last ones.
         """
         if self._exchange is None:
             filed, seed = 0 if history is None else history.filed, seed % 2**64
@@ -342,34 +323,18 @@ class JointHistory:
 
 def _check_fit(strategy: Strategy) -> None:
     """Refuse a strategy that needs more than one batch at a time."""
-    needs, terms, problem = strategy.needs, strategy.selector.terms, None
-    if strategy.schedule != Schedule():
-        problem = (
-            f"has {strategy.schedule!r}, and a step knows of no epochs. Pass "
-            "warmup_epochs=0 and no other times to the strategy, and train on whole batches "
-            "without the step for as long as nothing is to be selected; or use SelectiveLoader."
-        )
-    elif strategy.subset is not None:
-        problem = (
-            "trains on a subset of the data set, and a step knows of no data set; draw the "
-            "batches from the subset, or use SelectiveLoader"
-        )
-    elif terms.draw is not Draw.EXACT:
-        problem = (
-            'draws a number of rows that varies and may be none; use draw="exact", or '
-            "SelectiveLoader, which lets rows wait for a full batch"
-        )
-    elif terms.paced:
-        problem = (
-            "changes as training goes on, and a step does not know how far it is; use "
-            "SelectiveLoader"
-        )
-    elif needs is not None and (
+    needs, terms = strategy.needs, strategy.selector.terms
+    memory = needs is not None and (
         not needs.passes or needs.indices or needs.remembers or needs.recordings or needs.rescores
-    ):
-        problem = (
-            "remembers examples by their indices, and a step is given batches without; use "
-            "SelectiveLoader"
-        )
-    if problem is not None:
-        raise ConfigurationError(f"{strategy.name} {problem}")
+    )
+    problems = {
+        f"has {strategy.schedule!r}, but a step knows of no epochs: pass it warmup_epochs=0 and no "
+        "other times": strategy.schedule != Schedule(),
+        "trains on a subset of the data set: draw the batches from it": strategy.subset is not None,
+        'draws a number of rows that varies: pass it draw="exact"': terms.draw is not Draw.EXACT,
+        "changes as training goes on, and a step does not know how far it is": terms.paced,
+        "remembers examples by their indices, and a step gets none": memory,
+    }
+    for problem, found in problems.items():
+        if found:
+            raise ConfigurationError(f"{strategy.name} {problem}; or use SelectiveLoader")

@@ -57,6 +57,11 @@ from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
 from selective_backprop._rollouts.answers import check_band
 from selective_backprop.scorers._abstract import scorer_parts
+from selective_backprop.strategies._auto.entropies import (
+    ExcessLosses,
+    check_entropies,
+    excess_losses,
+)
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
 __all__ = [
@@ -171,12 +176,6 @@ def join_rows(
     return structure.join_rows(batches, structure.Layout(pad=pad), rows)
 
 
-def check_entropies(losses: Tensor, targets: Any, *, own: bool) -> None:
-    """Refuse losses that are no cross-entropies; `own` says that the user wrote the loss."""
-    least = _losses.least_entropies(targets, len(losses)) if own else 0.0
-    _losses.check_entropies(losses, targets, least)
-
-
 class GivenLoss:
     """The user's loss function, for a framework that passes outputs and losses by its own ways.
 
@@ -199,7 +198,8 @@ class GivenLoss:
         self._excess = strategy.selector.terms.confidence
         self.outputs, self.losses = _losses.find_outputs(losses, None), None
         if loss_fn is not None or losses is not None:
-            self.losses = _losses.find_losses(loss_fn, losses, None, excess=self._excess)
+            average = ExcessLosses() if self._excess else _losses.average_examples
+            self.losses = _losses.find_losses(loss_fn, losses, None, average=average)
 
     def record(
         self,
@@ -219,7 +219,7 @@ class GivenLoss:
         if outputs is not None:
             seen = outputs.detach(), targets
             if self._loss_fn is not None and self._excess:
-                losses = _losses.excess_losses(self._loss_fn, losses, *seen)
+                losses = excess_losses(self._loss_fn, losses, *seen)
         elif not self._warned:
             self._warned = True
             warn_of_loss(self._strategy, self._loss_fn, advice)

@@ -4,8 +4,7 @@ This package uses batches, the memory of scores and `_core`, but no selector, st
 Read `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
 """
 
-from selective_backprop._memory.label_noise import WrongShare
-from selective_backprop._memory.ledger import ClassVisits, Ledger, Observations
+from selective_backprop._memory.ledger import ClassVisits, Ledger, Observations, WrongShare
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._agreement import Agreement

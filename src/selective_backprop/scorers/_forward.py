@@ -10,11 +10,10 @@ from selective_backprop._batches.losses import (
     IGNORED,
     ExampleLosses,
     check_losses,
-    error_norms,
     ignored_label,
     is_plainly_torchs,
 )
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.isolation import (
     KeptBuffers,
     eval_mode,
@@ -24,7 +23,7 @@ from selective_backprop._core.isolation import (
     unwrapped,
 )
 from selective_backprop._core.options import NamedOption, check_flag, choose, settle
-from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._core.types import NO_TARGET, LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, Stateless
 
@@ -131,3 +130,36 @@ class _RunningForward(Stateless):
             losses = self._losses(model, batch)
         scores = check_losses(losses, None if indices is None else indices.shape[0])
         return scores.clone() if scores.is_cuda and not self._new else scores
+
+
+def error_norms(outputs: Any, targets: Any, ignored: int | None = None) -> Scores:
+    """Return `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)].
+
+    Outputs are logits, `[candidate, class]`. Targets are class numbers, `[candidate]`, or
+    probabilities, `[candidate, class]`. If a class number is out of range, the result is NaN. If it
+    equals `ignored`, it is `NO_TARGET`.
+    """
+    both = (outputs, targets)
+    found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
+    known = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.ndim == 2
+    if not known or outputs.shape[1] < 2:
+        raise LossError(
+            "the error norm needs outputs [candidate, class] of at least 2 classes, and targets, "
+            f"got {found[0]} and {found[1]}. Pass outputs=callable(model, batch) -> (outputs, "
+            "targets). If the model gives a single logit z, return the two logits (0, z)."
+        )
+    half = outputs.dtype in (torch.float16, torch.bfloat16)
+    errors = (outputs.float() if half else outputs).softmax(1)
+    if targets.shape == outputs.shape:
+        return (errors - targets).norm(dim=1)
+    if targets.shape != outputs.shape[:1] or targets.is_floating_point():
+        raise LossError(
+            f"targets of shape {found[1]} and type {targets.dtype} do not fit outputs of shape "
+            f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
+        )
+    hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
+    # If p is near 1, 1 - p loses all digits; the sum of the other probabilities keeps them.
+    others = errors.masked_fill(hit, 0.0)
+    norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
+    norms = norms.where(hit.any(1), torch.nan)
+    return norms if ignored is None else norms.masked_fill(targets == ignored, NO_TARGET)

@@ -1,6 +1,6 @@
 """Scorers that answer from memory: with stale scores, predicted scores or recorded losses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -8,16 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import IGNORED
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import (
-    check_flag,
-    check_instance,
-    check_number,
-    check_whole,
-    settle,
-)
-from selective_backprop._core.types import NO_TARGET, Float32, Int64, RowIndices, Scores
+from selective_backprop._core.options import check_flag, check_instance, check_whole, settle
+from selective_backprop._core.types import NO_TARGET, Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
@@ -30,8 +23,6 @@ from selective_backprop.scorers._abstract import (
     check_inner,
     start_scorer,
 )
-from selective_backprop.scorers._giving_up import chunks, given_up, highest
-from selective_backprop.scorers._learned import find_majority, risen
 from selective_backprop.scorers._predictors import AbstractPredictor, Average
 
 
@@ -180,68 +171,24 @@ class Recorded(AbstractScorer):
     training mode. If it is unknown, because the example has no target or the loss was not finite,
     the example is kept at the same rate as the others.
 
-    `give_up`, `fades`, `prior` and `trim` need cross-entropies without label smoothing or class
-    weights. Classes are known if the recorded targets are class indices, or floats of 0 and 1.
-    Without classes, `prior` and `trim` do nothing, and `give_up` treats all examples as one class.
-
     Args:
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
             Then the example scores infinity again. With None, losses count for ever.
         rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
             epoch, which takes time. With None, skipped examples keep their old loss.
-        highest_of: how many of an example's last recorded losses count, at least 1. The highest of
-            them is the score. A number above 1 guards against a loss that was low by chance.
-        give_up: a share in (0, 1), such as 0.05, that decides which labels look wrong. Examples
-            with such labels are given up: they score minus infinity, the lowest score. An example
-            *recovers* if a loss above ln 2 is followed by a loss of at most ln 2. (At ln 2, the
-            model gives the target a probability of 1/2.) Hard examples recover, mislabelled ones
-            hardly ever do. A limit is set at the lowest loss for which this holds: of the examples
-            with a loss at or above it, less than the share `give_up` recovers. An example is given
-            up if its last `highest_of` losses all reach the limit. No example is given up before
-            half of all examples, and half of its class, have a loss of at most ln 2. If `max_age`
-            is set, each epoch lets a different 1/`max_age` of the given-up examples have their
-            usual scores, to see whether they recover. If `give_up` is None, none are given up.
-        fades: selection ends once examples have been trained on `fades + 1` times on average. The
-            average leaves out examples that were never trained on. Until selection ends, low scores
-            rise: an error `e = 1 - exp(-loss)` below 1/2 becomes `(2 * e) ** p / 2`, and `p` falls
-            from 1 to 0. With None, scores do not rise.
-        prior: whether to raise low errors in a class with more than half of the examples. Errors
-            `1 - exp(-loss)` below 1/2 in this class are multiplied by `0.5 / (1 - share)`, but rise
-            to 1/2 at most; `share` is the class's share of the examples. The error of a model that
-            always gives this class the probability `share` thus becomes 1/2.
-        trim: whether to give up the examples whose last losses are highest, from the second epoch
-            on. Their share is the estimated share of wrong labels (`SelectiveLoader.wrong_labels`).
-            Without a clear estimate (`WrongShare.is_clear`), none is given up. No example of a
-            class is given up until half of the class's right labels have a loss of at most ln 2.
 
     Raises:
-        ConfigurationError: if a value is out of its range or of the wrong type, if `rescore`
-            remembers scores itself, or if `give_up` is used with `highest_of` below 2.
+        ConfigurationError: if a value is out of its range or of the wrong type, or if `rescore`
+            remembers scores itself.
     """
 
     max_age: int | None = None
     rescore: AbstractScorer | None = None
-    highest_of: int = 1
-    give_up: float | None = None
-    fades: float | None = None
-    prior: bool = False
-    trim: bool = False
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "max_age", optional=True)
-        settle(self, check_whole, "highest_of")
-        hint = "0.05 is one in twenty; with None, no example is given up"
-        settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
-        hint = "with 8, selection ends once the average example was trained on nine times"
-        settle(self, check_number, "fades", above=0, optional=True, hint=hint)
-        settle(self, check_flag, "prior", "trim")
         if self.rescore is not None:
             check_inner(self.rescore)
-        if self.give_up is not None and self.highest_of < 2:
-            raise ConfigurationError(
-                f"give_up={self.give_up} with highest_of={self.highest_of}: it takes two losses to "
-                "see whether an example recovers; write highest_of=2"
-            )
 
     @property
     def needs(self) -> Needs:
@@ -253,70 +200,43 @@ class Recorded(AbstractScorer):
             indices=True,
             remembers=True,
             recordings=True,
-            depth=self.highest_of,
-            classes=self.give_up is not None or self.prior or self.trim,
             rescores=self.rescore is not None,
         )
 
     def start(self, context: Context) -> RunningScorer:
-        if self.rescore is None:
-            return _RunningRecorded(self, _Unscored())
-        return _RunningRecorded(self, start_scorer(self.rescore, context))
+        inner = Unscored() if self.rescore is None else start_scorer(self.rescore, context)
+        return _RunningRecorded(inner, self.max_age)
 
 
-class _Unscored(Stateless):
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        raise ConfigurationError("Recorded() takes no scores; it selects by recorded losses")
-
-
-class _RunningRecorded(Delegating):
-    def __init__(self, spec: Recorded, inner: RunningScorer) -> None:
+class _RunningRecorded(Delegating):  # no PassThrough: what it rescores is not scored ahead
+    def __init__(self, inner: RunningScorer, max_age: int | None) -> None:
         super().__init__(inner)
-        self._spec = spec
+        self._max_age = max_age
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         return self.inner.score(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
-        recorded, scored = ledger.recorded.on_host(), ledger.scored.on_host()
-        done = None if self._spec.fades is None else self._done(ledger, self._spec.fades)
-        classes = None if ledger.classes.empty else ledger.classes.on_host().scores[0]
-        if classes is not None:  # rows without a target are of no class
-            classes = np.where(classes == IGNORED, np.float32(np.nan), classes)
-        majority = find_majority(classes) if self._spec.prior and classes is not None else None
-        known = np.empty(ledger.examples, np.float32)
-        for part in chunks(ledger.examples):
-            scores, epochs = recorded.scores[0, part], recorded.epochs[0, part]
-            if not ledger.scored.empty:
-                scores, epochs = _merged(scored.of(part), recorded.of(part))
-            unknown = epochs < 0
-            lacking = ~unknown & np.isnan(scores)
-            if self._spec.max_age is not None:
-                unknown |= epoch - epochs.astype(np.int32) > self._spec.max_age
-            if self._spec.highest_of > 1:
-                scores = np.fmax(scores, np.fmax.reduce(recorded.scores[:, part]))
-            if majority is not None or done is not None:
-                own = None if classes is None else classes[part]
-                scores = risen(scores, 1.0 - (done or 0.0), majority, own)
-            known[part] = np.where(unknown, np.float32(np.inf), scores)
-            known[part][lacking] = NO_TARGET
-        for lost in self._lost(ledger, recorded, classes):
-            if self._spec.max_age is not None:  # each epoch takes some back, in turn
-                lost = lost[(lost + epoch) % self._spec.max_age != 0]
-            known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; unknown ones stay
-        return torch.from_numpy(known)
+        scores, epochs = (each[0] for each in ledger.recorded.on_host())
+        if not ledger.scored.empty:
+            scores, epochs = _merged(ledger.scored.on_host(), ledger.recorded.on_host())
+        return torch.from_numpy(recent(scores, epochs, epoch, self._max_age))
 
-    def _lost(
-        self, ledger: Ledger, recorded: Observations, classes: np.ndarray | None
-    ) -> Iterator[Int64[np.ndarray, " row"]]:
-        """Yield the examples given up by `give_up`, then those given up by `trim`."""
-        if self._spec.give_up is not None:
-            yield given_up(recorded.scores, classes, self._spec.give_up)
-        wrong = ledger.label_noise.found
-        if self._spec.trim and wrong is not None and wrong.is_clear and classes is not None:
-            yield highest(recorded.scores[0], classes, wrong.share)
 
-    def _done(self, ledger: Ledger, fades: float) -> float:
-        """Return how far low scores have risen, in [0, 1]; it depends on the mean of visits."""
-        total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
-        return min(1.0, max(0.0, total / max(1, visited) - 1.0) / fades)
+class Unscored(Stateless):
+    """Takes no scores: the strategy selects by recorded losses alone."""
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        raise ConfigurationError("Recorded() takes no scores; it selects by recorded losses")
+
+
+def recent(
+    losses: np.ndarray, epochs: np.ndarray, epoch: int, max_age: int | None
+) -> Float32[np.ndarray, " example"]:
+    """Return losses as scores: infinity where there is none or it is older than `max_age`."""
+    expired = epochs < 0
+    if max_age is not None:
+        expired = expired | (epoch - epochs.astype(np.int32) > max_age)
+    known = np.where(expired, np.float32(np.inf), losses)
+    known[np.isnan(losses) & (epochs >= 0)] = NO_TARGET
+    return known

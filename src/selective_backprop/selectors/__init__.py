@@ -25,7 +25,6 @@ from selective_backprop.selectors._by_rate import (
     Proportional,
     Top,
     Uniform,
-    selection_probability,
 )
 
 __all__ = [
@@ -52,6 +51,5 @@ __all__ = [
     "Uniform",
     "draw_exactly",
     "inclusion_odds",
-    "selection_probability",
     "tilted_odds",
 ]

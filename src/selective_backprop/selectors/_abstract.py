@@ -78,12 +78,11 @@ class Terms:
             are loaded.
         keeps_everything: whether every candidate is kept, so that batches pass through unchanged.
         reweights: whether rows have weights, by which the training loop must multiply the losses.
-        promises: True if a share of about `rate` is kept whatever the scores are, as long as no
-            two are equal. False if the share depends on the scores; `rate` is a typical share then.
+        promises: whether a share of about `rate` is kept whatever the scores are, as long as no two
+            are equal. If not, `rate` is a typical share.
         paced: whether the rule changes during training. If so, the length of training must be
             known, and the running selector must also inherit from `Paced`.
-        confidence: whether the selector treats scores as cross-entropies, with `exp(-score)` as the
-            probability of the true class.
+        confidence: whether `exp(-score)` is taken for the probability of the true class.
         exact: whether a score of 0 stands for a gradient of 0. A row without a target then scores
             0, and not as another row does.
 
@@ -108,7 +107,7 @@ class Terms:
         settle(self, check_rate, "rate")
         settle(self, check_whole, "history", least=0)
         kind = self.history_type
-        if kind is not History and not (isinstance(kind, type) and issubclass(kind, History)):
+        if not (isinstance(kind, type) and issubclass(kind, History)):
             raise ConfigurationError(f"history_type={kind!r} is no subclass of History")
 
 

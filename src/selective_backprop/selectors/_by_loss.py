@@ -20,7 +20,6 @@ from selective_backprop.selectors._abstract import (
     Terms,
 )
 
-_FLOOR = "0.25 keeps at least one in four"
 FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKURENBO's factors
 
 
@@ -34,7 +33,7 @@ class Confident(AbstractSelector):
     probability of `2 * (1 - exp(-loss))`, but at least `floor`. A very high loss has no advantage
     over a medium one, because very high losses are often noise.
 
-    An example that scores minus infinity is never kept. The scorer `Recorded` can give this score
+    An example that scores minus infinity is never kept. The scorer of `auto` gives this score
     to examples whose labels look wrong.
 
     Args:
@@ -52,7 +51,7 @@ class Confident(AbstractSelector):
     correction: float = 0.5
 
     def __post_init__(self) -> None:
-        settle(self, check_number, "floor", above=0, most=1, hint=_FLOOR)
+        settle(self, check_number, "floor", above=0, most=1, hint="0.25 keeps one in four or more")
         hint = "1 is unbiased, 0 gives all rows the same weight"
         settle(self, check_number, "correction", most=1, hint=hint)
 
@@ -65,7 +64,8 @@ class Confident(AbstractSelector):
 
     def start(self, context: Context) -> RunningSelector:
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            odds = (2.0 * error_probability(scores)).clamp(self.floor, 1.0)
+            error = -torch.expm1(-scores.double())  # the probability of all but the true class
+            odds = (2.0 * error).clamp(self.floor, 1.0)
             odds.masked_fill_(scores == -torch.inf, 0.0)  # the floor would keep some of these
             rows = draw_coins(odds, generator)
             if not self.correction:
@@ -73,11 +73,6 @@ class Confident(AbstractSelector):
             return Choice(rows, odds.take(rows).pow(-self.correction).float())
 
         return Stateless(toss)
-
-
-def error_probability(losses: Scores) -> Odds:
-    """Return `1 - exp(-loss)`, at least 0: the probability of all classes but the true one."""
-    return (-torch.expm1(-losses.double())).clamp(min=0.0)
 
 
 @final
@@ -197,19 +192,8 @@ class Hide(AbstractSelector):
     @property
     def terms(self) -> Terms:
         """The rate is `1 - share`, but more is kept while the model is unsure."""
-        return Terms(
-            1.0 - self.share,
-            Draw.BERNOULLI,
-            self.history,
-            promises=False,
-            paced=True,
-            confidence=True,
-        )
-
-    def share_at(self, progress: float) -> float:
-        """Return the largest share to hide when a fraction `progress` of training is done."""
-        factors = [factor for fraction, factor in FALLS if fraction <= progress]
-        return self.share * factors[-1] if factors else self.share
+        rate, draw = 1.0 - self.share, Draw.BERNOULLI
+        return Terms(rate, draw, self.history, promises=False, paced=True, confidence=True)
 
     def start(self, context: Context) -> RunningSelector:
         return _RunningHide(self)
@@ -217,15 +201,15 @@ class Hide(AbstractSelector):
 
 class _RunningHide(RunningSelector, Paced):
     def __init__(self, spec: Hide) -> None:
-        self._spec = spec
-        self._progress = 0.0
+        self._spec, self._progress = spec, 0.0
 
     def begin(self, progress: float) -> None:
         self._progress = progress
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         sure = scores.double().neg().exp() >= self._spec.confidence
-        hidden = _lowest(scores, history, self._spec.share_at(self._progress)) * sure
+        factor = [1.0, *(factor for begun, factor in FALLS if begun <= self._progress)][-1]
+        hidden = _lowest(scores, history, factor * self._spec.share) * sure
         return Choice(draw_coins(1.0 - hidden, generator))
 
     def state_dict(self) -> dict[str, Any]:

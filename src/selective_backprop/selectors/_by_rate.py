@@ -7,17 +7,16 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.options import check_number, check_rate, check_whole, choose, settle
-from selective_backprop._core.types import Float, Float64, Scores
-from selective_backprop._memory.history import History, share_below
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import (
     Choice,
     Draw,
     DrawName,
     draw_coins,
-    draw_exactly,
-    draw_exactly_on_host,
     draw_uniformly,
+    take_exactly,
     tilt_on_device,
     tilt_on_host,
     with_room,
@@ -28,8 +27,6 @@ from selective_backprop.selectors._abstract import (
     Stateless,
     Terms,
 )
-
-_BETA = "2 keeps about a third"
 
 
 @final
@@ -43,10 +40,7 @@ class Everything(AbstractSelector):
         return Terms(rate=1.0, needs_scores=False, keeps_everything=True)
 
     def start(self, context: Context) -> RunningSelector:
-        def keep_all(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            return Choice(torch.arange(scores.shape[0], device=scores.device))
-
-        return Stateless(keep_all)
+        return Stateless(lambda scores, *_: Choice(torch.arange(len(scores), device=scores.device)))
 
 
 @final
@@ -118,9 +112,7 @@ class Top(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Bottom(AbstractSelector):
-    """Keep the candidates with the lowest scores.
-
-    Each batch is chosen from the next `batch_size / rate` candidates, called a window.
+    """Keep the candidates with the lowest scores of each window, as `Top` keeps the highest.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -180,7 +172,7 @@ class Percentile(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        settle(self, check_number, "beta", hint=_BETA)
+        settle(self, check_number, "beta", hint="2 keeps about a third")
         settle(self, choose, "draw", kind=Draw)
         settle(self, check_whole, "history")
 
@@ -193,11 +185,11 @@ class Percentile(AbstractSelector):
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
             if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
-                wanted = history.percentiles_on_host(scores) ** self.beta
-                odds = tilt_on_host(wanted, count)
-                return Choice(torch.from_numpy(draw_exactly_on_host(odds, count, generator)))
-            odds = tilt_on_device(wanted_on_device(scores, history), count)
-            return Choice(draw_exactly(odds, count, generator))
+                wanted = history.percentiles(scores).numpy() ** self.beta
+                odds = tilt_on_host(torch.from_numpy(wanted), count)
+            else:
+                odds = tilt_on_device(wanted_on_device(scores, history), count)
+            return Choice(take_exactly(odds, count, generator))
 
         table: list[Tensor] = []  # shares, and the probability of each as `with_room` returns it
 
@@ -213,39 +205,6 @@ class Percentile(AbstractSelector):
             return Choice(draw_coins(history.percentiles(scores).pow(self.beta), generator))
 
         return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
-
-
-def selection_probability(
-    losses: Float[Tensor, " candidate"], history: Float[Tensor, " recent"], beta: float
-) -> Float64[Tensor, " candidate"]:
-    """Return the probability with which Selective-Backprop keeps each candidate.
-
-    A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
-    `q ** beta`. If losses are distributed like the history, a share of `1 / (beta + 1)` is kept.
-
-    Args:
-        losses: one loss per candidate; any unit and sign, since only ranks count.
-        history: the most recent losses, in any order.
-        beta: selectivity, at least 0. With 0, everything is kept; with 1, about a half; with 2,
-            about a third.
-
-    Returns:
-        Probabilities in [0, 1]. If `history` is empty, all are 1.
-
-    Raises:
-        ConfigurationError: if `beta` is negative or not a finite number.
-
-    Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, equal losses do
-        not count as exceeded.
-
-    Example:
-        >>> import torch
-        >>> recent = torch.tensor([0.1, 0.2, 0.3, 0.4])
-        >>> selection_probability(torch.tensor([0.05, 0.25, 0.9]), recent, beta=2)
-        tensor([0.0000, 0.2500, 1.0000], dtype=torch.float64)
-    """
-    return share_below(losses, history).pow(check_number("beta", beta, _BETA))
 
 
 @final

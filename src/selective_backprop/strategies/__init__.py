@@ -15,14 +15,14 @@ kath18               Forward(error norm)           Proportional(B / b)  while th
 infobatch            Recorded()                    BelowMean(r)         last eighth
 kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
-auto                 Recorded(10, ...)             Confident(floor)     first epoch
+auto                 see _auto                     Confident(floor)     first epoch
 rho_loss             Excess(reference, Forward())  Top(rate)            -
 tail_sft             Excess(None, Recorded(4))     Top(rate)            first epoch
 drop_zero            Forward()                     Nonzero()            -
 """
 
+from selective_backprop.strategies._auto.rule import auto
 from selective_backprop.strategies._methods import (
-    auto,
     diet_sb,
     drop_zero,
     easy_skip,

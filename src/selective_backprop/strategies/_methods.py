@@ -1,4 +1,4 @@
-"""The strategies: controls, Selective-Backprop's family, other papers' methods, and `auto`.
+"""The strategies: controls, Selective-Backprop's family and other papers' methods.
 
 All raise a `ConfigurationError` if an argument is out of its range or of the wrong type.
 """
@@ -43,8 +43,6 @@ from selective_backprop.selectors import (
 from selective_backprop.strategies._strategy import Strategy
 
 FIRST_EPOCH = Schedule(warmup_epochs=1)
-HOPELESS = 0.05  # examples are dropped if fewer than this share of those like them are learned
-FADES = 8.0  # trainings on the average example, after its first one, until selection ends
 
 
 def traditional() -> Strategy:
@@ -494,36 +492,3 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
         skips an example for `max_age` epochs.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
-
-
-def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip most examples that the model has learned, and drop examples whose labels look wrong.
-
-    You need not choose a rate. An example is kept with probability `2 * (1 - exp(-loss))`, clamped
-    to [0.1, 1]. Here `loss` is the higher of the example's last two training losses. So an example
-    is skipped only if the model gives its label a probability above 1/2. After being skipped for
-    ten epochs, an example is trained on again.
-
-    In two cases, low losses are raised for this formula, so fewer examples are skipped. First, they
-    are raised ever more as training goes on. Once the average example has been trained on nine
-    times, learned examples are no longer skipped (`fades=` of `Recorded`): the model then knows
-    most examples by heart, and the others are mostly noise. Second, low losses are raised in a
-    class with more than half of all examples, which is easily guessed (`prior=` of `Recorded`).
-
-    An example is dropped if its last two losses are so high that hardly any example with such
-    losses is learned later. This is typical of wrong labels (`give_up=` of `Recorded`). No example
-    is dropped from a class until the model has learned half of this class.
-
-    There are no extra forward passes, skipped examples are not loaded, and all kept examples have
-    the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
-    cross-entropies (no label smoothing, no class weights) and targets to `SelectiveLoader.record`.
-
-    Args:
-        trim: whether to drop the examples with the highest losses, too, from the second epoch on.
-            The first epoch estimates the share of wrong labels, and this share is dropped (`trim=`
-            of `Recorded`). Use `trim` with label smoothing (of 0.3, say): without smoothing, a
-            model learns wrong labels by heart.
-        schedule: when to skip; by default from the second epoch on.
-    """
-    scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True, trim=trim)
-    return Strategy("auto", scorer, Confident(floor=0.1, correction=0.0), schedule)

@@ -28,22 +28,19 @@ def is_binary(evaluations: pd.DataFrame) -> bool:
 
 def balanced_error(runs: pd.DataFrame) -> pd.Series:
     """Return what the error, in percent, would be if all classes were equally frequent."""
-
-    def mean(errors: np.ndarray, _: np.ndarray) -> float:
-        known = errors[np.isfinite(errors)]
-        return float(np.mean(known)) if len(known) else math.nan
-
-    return _by_class(runs, mean)
+    return _by_class(runs, lambda errors, shares: _mean(errors, None))
 
 
 def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
     """Return what the error, in percent, would be with the training data's shares of classes."""
+    return _by_class(runs, _mean)
 
-    def weighed(errors: np.ndarray, shares: np.ndarray) -> float:
-        known = np.isfinite(errors) & (shares > 0)
-        return float(np.average(errors[known], weights=shares[known])) if known.any() else math.nan
 
-    return _by_class(runs, weighed)
+def _mean(errors: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the mean of what is known."""
+    known = np.isfinite(errors) if weights is None else np.isfinite(errors) & (weights > 0)
+    weights = None if weights is None else weights[known]
+    return float(np.average(errors[known], weights=weights)) if known.any() else math.nan
 
 
 def macro_recall(runs: pd.DataFrame) -> pd.Series:

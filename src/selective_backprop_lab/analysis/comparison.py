@@ -46,11 +46,7 @@ _BITS = Measure("bits per byte", "bits per byte", "bits per byte", "", "bits per
 
 
 def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return evaluations of finished and unfinished runs as a comparison.
-
-    Raises:
-        RecordError: if there are no runs, or some cannot be compared (see `comparable`).
-    """
+    """Return evaluations of finished and unfinished runs as a comparison."""
     if evaluations.empty:
         raise sb.RecordError("There are no records to compare; run at least one strategy first.")
     evaluations = evaluations.reset_index(drop=True)
@@ -73,9 +69,8 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
 def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the evaluations that may be compared, and sentences on why the others may not.
 
-    The largest group of runs with the same data set, model and share of flipped labels is kept. Of
-    these, each arm and length keeps its largest group with the same configuration. If a seed has
-    several runs, the newest finished one is kept, or else the newest.
+    The largest group with the same data and model is kept. Of these, each arm and length keeps its
+    largest group with the same configuration, and of each seed the newest finished run.
     """
     evaluations = evaluations.reset_index(drop=True)
     alike, problems = largest(runs_of(evaluations), (*DATA, "model"))

@@ -65,10 +65,10 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
-    """Return the mean of one value per seed, with Student's 95 % interval.
+    """Return the mean of one value per seed, with an interval from three seeds on.
 
-    With fewer than three seeds there is no interval. The half-width is at least `resolution`, the
-    least difference between two values that can be seen.
+    The half-width is at least `resolution`, the least difference between two values that can be
+    seen.
     """
     n = len(values)
     if n == 0:
@@ -88,9 +88,7 @@ def t_quantile(seeds: int) -> float:
 def holm(found: Sequence[Estimate]) -> list[Side]:
     """Return on which side of zero each of several estimates lies, with Holm's correction.
 
-    If nothing differs, any of the answers is wrong with a probability of 1 in 20. The smallest of n
-    p-values is compared with 0.05 / n, the next with 0.05 / (n - 1), until one is too large. This
-    one and all larger ones are unresolved.
+    If nothing differs, any of the answers is wrong with a probability of 1 in 20.
 
     Source:
         Holm 1979, A simple sequentially rejective multiple test procedure, Scandinavian Journal

@@ -21,10 +21,6 @@ def read_comparable(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[st
     """Read the evaluations that may be compared, and say what is left out and why.
 
     If records do not belong together, the largest group is kept; see `comparable`.
-
-    Raises:
-        RecordError: if a place does not exist, or there is no record to show. The message lists
-            all problems.
     """
     evaluations, problems = _read(places)
     kept, left_out = comparable(evaluations)
@@ -33,19 +29,13 @@ def read_comparable(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[st
 
 
 def read_same_data(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """Read one row for each run on the most frequent data, whatever was trained on these data.
-
-    Raises:
-        RecordError: as `read_comparable` does.
-    """
+    """Read one row for each run on the most frequent data, whatever was trained on these data."""
     evaluations, problems = _read(places)
     kept, left_out = largest(runs_of(evaluations), DATA)
     return kept, [*problems, *(f"{problem} Left out; audit them alone." for problem in left_out)]
 
 
-def read_histories(
-    evaluations: pd.DataFrame,
-) -> tuple[Mapping[Path, ExampleHistory], list[str]]:
+def read_histories(evaluations: pd.DataFrame) -> tuple[Mapping[Path, ExampleHistory], list[str]]:
     """Read the histories of the runs' examples, by record, and say what cannot be shown."""
     found: dict[Path, ExampleHistory] = {}
     problems: list[str] = []
@@ -58,15 +48,13 @@ def read_histories(
         else:
             if history is not None:
                 found[path] = history
-    sizes = {path: (len(each), len(each.class_name)) for path, each in found.items()}
-    usual = mode(sizes.values()) if sizes else (0, 0)
-    for path, (examples, classes) in sizes.items():
-        if (examples, classes) != usual:
+    sizes = {
+        path: f"{len(each)} examples in {len(each.class_name)}" for path, each in found.items()
+    }
+    for path, size in sizes.items():
+        if size != (usual := mode(sizes.values())):
             del found[path]
-            problems.append(
-                f"{path}: {examples} examples in {classes} classes, but the others have "
-                f"{usual[0]} in {usual[1]}. {_UNSHOWN}"
-            )
+            problems.append(f"{path}: {size} classes, but the others have {usual}. {_UNSHOWN}")
     return found, problems
 
 

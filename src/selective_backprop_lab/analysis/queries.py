@@ -6,7 +6,8 @@ a best evaluation or a best seed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,21 +35,23 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
 
     The best evaluation would be too optimistic, and more so for a strategy with a noisier curve,
     because it is chosen by the test error.
-
-    Raises:
-        RecordError: if a run has no evaluation.
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
+    ends = last_tenth(runs[[*{BY_SEED, "evaluation", "evaluations", column}]])
     # NumPy's mean keeps the NaN that shows that a run diverged; pandas would leave it out.
-    ends = last_tenth(runs)[[BY_SEED, column]]
-    return by_seed(ends, lambda own: own[column].to_numpy(float).mean())
+    values = ends[column].to_numpy(float)
+    rows = ends.groupby(BY_SEED).indices
+    return _by_seed({seed: values[own].mean() for seed, own in rows.items()})
 
 
 def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
     """Return one number for each run's evaluations, by seed."""
-    found = {seed: measure(own) for seed, own in runs.groupby(BY_SEED)}
-    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+    return _by_seed({seed: measure(own) for seed, own in runs.groupby(BY_SEED)})
+
+
+def _by_seed(found: Mapping[Any, float]) -> pd.Series:
+    return pd.Series(found, dtype=float).rename_axis(BY_SEED).sort_index()
 
 
 def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
@@ -65,8 +68,7 @@ def metered(runs: pd.DataFrame, name: str) -> pd.Series:
 def reached(runs: pd.DataFrame, target: float, axis: str = "seconds") -> pd.Series:
     """Return where on an axis an evaluation first had at most the target error, by seed.
 
-    Nothing is interpolated, so the answer may be late by up to the distance between two
-    evaluations. It is infinite for a seed that never reached the target.
+    Nothing is interpolated. It is infinite for a seed that never reached the target.
     """
     found = runs[runs.error <= target].groupby(BY_SEED)[axis].first()
     return found.reindex(runs[BY_SEED].unique(), fill_value=math.inf)
@@ -84,8 +86,7 @@ def span(*groups: pd.DataFrame, axis: str = "cost") -> tuple[float, float]:
 def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cost") -> pd.Series:
     """Return the mean of the error curve between two places on an axis, by seed.
 
-    It is low for a strategy that learns early. The curve is linear between evaluations. The mean is
-    NaN if a run has no evaluation at or before `start`, or none at or after `end`.
+    The curve is linear between evaluations. NaN if a run does not cover the places.
     """
 
     def of_seed(run: pd.DataFrame) -> float:
@@ -100,11 +101,7 @@ def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cos
 
 
 def difference(one: pd.Series, other: pd.Series) -> pd.Series:
-    """Return by how much one exceeds another, for each seed that both have.
-
-    Runs of the same seed share initial weights and the order of the data, so this is less noisy
-    than the difference of two means.
-    """
+    """Return by how much one exceeds another, for each seed that both have."""
     shared = one.index.intersection(other.index)
     return one[shared] - other[shared]  # NaN if a run diverged; then there is no interval
 
@@ -132,10 +129,8 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
     The *gain* of an arm is its final error minus that of this rival. The rival may be shorter than
     the arm, because anyone can stop traditional training earlier. Costs that are equal by
     `cost_as_much` count as no more. Only lengths that share the most seeds with the runs can be the
-    rival, and the best is chosen on these seeds: one lucky seed of a length is no rival.
-
-    Returns:
-        The rival's finished runs at one length; no rows if all cost more or diverged.
+    rival, and the best is chosen on these seeds: one lucky seed of a length is no rival. There are
+    no rows if all cost more or diverged.
     """
     known = counted(evaluations)
     traditional = known[known.arm == BASELINE]
@@ -159,17 +154,9 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:
     """Return how many passes traditional training takes to end, on average, at an error or lower.
 
-    Between the lengths that were run, the mean final error is interpolated linearly in the
-    logarithm of the length.
-
-    Args:
-        evaluations: evaluations of one comparison; finished runs of traditional training count.
-        error: the error to reach, in the unit of the column.
-        column: the column that is compared; lower is better.
-
-    Returns:
-        The least cost in passes. It is at least the cost of the shortest length that was run. None
-        if no length ends low enough.
+    Between the lengths that were run, the mean final value of the column is interpolated linearly
+    in the logarithm of the length. The answer is at least the cost of the shortest length, or None
+    if no length ends low enough.
     """
     known = counted(evaluations)
     lengths = known[known.arm == BASELINE].groupby(["unit", "length"])

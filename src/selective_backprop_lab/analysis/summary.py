@@ -23,7 +23,7 @@ from selective_backprop_lab.analysis.queries import (
     resolution,
 )
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
-from selective_backprop_lab.records.frame import each_run, is_text, runs_of
+from selective_backprop_lab.records.frame import is_text, runs_of
 
 # For each column, a function that returns the text of a cell for an arm's finished runs.
 Columns = dict[Column, Callable[[pd.DataFrame], str]]
@@ -35,7 +35,14 @@ def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
     A narrow terminal keeps only the seconds that the axis names.
     """
     judged = gains(comparison)
-    columns = _ends(comparison) | _gains(comparison, judged) | _costs(axis) | _by_class(comparison)
+    columns: Columns = {
+        Column(f"final\n{measure_of(comparison).heading}"): lambda runs: with_interval(
+            final_error(runs)
+        ),
+        **_gains(comparison, judged),
+        **_costs(axis),
+        **_by_class(comparison),
+    }
     found, rows = arms(comparison), []
     for label, own in found.items():
         known = counted(own)
@@ -55,28 +62,19 @@ def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
 
 def records_table(comparison: pd.DataFrame) -> Table:
     """Return the records of a comparison."""
-    rows = [
-        (
-            run.run,
-            run.label,
-            str(run.seed),
-            "finished" if run.finished else "unfinished",
-            run.started,
-        )
-        for run in each_run(comparison)
-    ]
-    return Table(columns=("record", "strategy", "seed", "status", "started"), rows=rows)
-
-
-def _ends(comparison: pd.DataFrame) -> Columns:
-    heading = f"final\n{measure_of(comparison).heading}"
-    return {Column(heading): lambda runs: with_interval(final_error(runs))}
+    runs = runs_of(comparison)
+    status = runs.finished.map({True: "finished", False: "unfinished"})
+    shown = runs.assign(status=status)[["run", "label", "seed", "status", "started"]].astype(str)
+    return Table(("record", "strategy", *shown.columns[2:]), shown.to_numpy().tolist())
 
 
 def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
     """Return the columns of gains; none if there is nothing to compare."""
     of = {each.label: each for each in judged}
     known = counted(comparison)
+    plain = known[known.arm == BASELINE]
+    if plain.empty or not judged:
+        return {}
 
     def cell(write: Callable[[Gain], str]) -> Callable[[pd.DataFrame], str]:
         def written(runs: pd.DataFrame) -> str:
@@ -94,9 +92,6 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
         ),
         Column("verdict"): cell(lambda each: each.verdict),
     }
-    plain = known[known.arm == BASELINE]
-    if plain.empty or not judged:
-        return {}
     if plain.label.nunique() == 1:
         del columns[list(columns)[1]]
     return columns
@@ -108,14 +103,13 @@ def _costs(axis: str) -> Columns:
     def mean(along: str, write: Callable[[float], str]) -> Callable[[pd.DataFrame], str]:
         return lambda runs: write(at_end(runs, along).mean())
 
+    cpu = 6 if axis == "cpu_seconds" else 1
     return {
         Column("cost\npasses", expendable=5): mean("cost", duration),
         Column("scored", expendable=3): mean("scored", count),
         Column("trained", expendable=4): mean("trained", count),
-        Column("wall\ns", expendable=1 if axis == "cpu_seconds" else 6): mean("seconds", duration),
-        Column("CPU\ns", expendable=6 if axis == "cpu_seconds" else 1): mean(
-            "cpu_seconds", duration
-        ),
+        Column("wall\ns", expendable=7 - cpu): mean("seconds", duration),
+        Column("CPU\ns", expendable=cpu): mean("cpu_seconds", duration),
     }
 
 

@@ -83,14 +83,10 @@ class Table:
     def to_text(self) -> str:
         """Return the table as plain text: columns of even width, two blanks between them."""
         lines = [[column.name for column in self.set_columns], *self.rows]
+        signs = ["<" if column.left else ">" for column in self.set_columns]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        texts = [
-            "  ".join(
-                cell.ljust(width) if column.left else cell.rjust(width)
-                for cell, width, column in zip(line, widths, self.set_columns, strict=True)
-            ).rstrip()
-            for line in lines
-        ]
+        form = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True))
+        texts = [form.format(*line).rstrip() for line in lines]
         texts.insert(1, "-" * max(map(len, texts)))
         return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
 
@@ -124,11 +120,9 @@ class Table:
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:
-    """Return a mean with its interval, with three decimals if the interval is narrow.
+    """Return a mean with its interval: "12.34 ± 0.05", with three decimals if that is narrow.
 
-    Returns:
-        "12.34 ± 0.05"; "12.34" if there are too few seeds for an interval, or they hardly differ;
-        "–" if the mean is NaN.
+    "12.34" if there are too few seeds for an interval, or they hardly differ; "–" for NaN.
     """
     if math.isnan(value.mean):
         return "–"

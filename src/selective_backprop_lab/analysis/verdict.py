@@ -3,25 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import StrEnum
 
 from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.tables import with_interval
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """Whether a claim holds: `OPEN` if the interval includes the limit, or there is no interval."""
 
-    HOLDS = auto()
-    FAILS = auto()
-    OPEN = auto()
+    HOLDS = "agrees"
+    FAILS = "disagrees"
+    OPEN = "cannot say"
 
 
-CLAIMS: Mapping[Verdict, str] = {
-    Verdict.HOLDS: "agrees",
-    Verdict.FAILS: "disagrees",
-    Verdict.OPEN: "cannot say",
-}
+CLAIMS: Mapping[Verdict, str] = {each: each.value for each in Verdict}
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from selective_backprop_lab.report.styles import PHASE_COLOURS, PHASES
 
 def draw_bench(findings: Findings, path: Path) -> None:
     """Draw stacked bars per strategy, relative to traditional training, and the parts of a step."""
+    height = 1.9 + 0.34 * len(findings["strategies"])
     with matplotlib.rc_context(SETTINGS):
-        figure = Figure(
-            figsize=(FULL, 1.9 + 0.34 * len(findings["strategies"])), layout="constrained"
-        )
+        figure = Figure(figsize=(FULL, height), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(2.1, 1))
         _draw_strategies(left, findings)
         _draw_step(right, findings)
@@ -53,10 +52,7 @@ def _draw_strategies(axes: Axes, findings: Findings) -> None:
 
 
 def _fitted(found: Row) -> dict[str, float]:
-    """Return the phases' shares, scaled so that they add up to the epoch's median.
-
-    Unscaled, the medians of the phases do not add up to the median of the epoch.
-    """
+    """Scale the medians of the phases, so that they add up to the median of the epoch."""
     scale = found["relative"]["median"] / sum(found["phases"].values())
     return {name: share * scale for name, share in found["phases"].items()}
 

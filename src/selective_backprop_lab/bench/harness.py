@@ -1,31 +1,35 @@
-"""Measure what scoring and selecting cost on this machine, with real loops that take turns."""
+"""Measure what scoring and selecting cost: short epochs and scoring passes that take turns."""
 
 import math
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
+
+import pandas as pd
+import torch
+from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.rounds import LEAST, enough_rounds, summarise, take_rounds
-from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoop, TimedLoops
-from selective_backprop_lab.bench.workload import WINDOWS, Workload
+from selective_backprop_lab.bench.rounds import enough_rounds, summarise, take_rounds
+from selective_backprop_lab.bench.workload import Workload, all_scorers
 from selective_backprop_lab.recipe import Precision
 
-SCORED = 2  # training batches per round for strategies that score
-BASELINE, EXACT = "traditional", "scorer forward"
+BASELINE, PASS = "traditional", "scorer "
+EXACT = f"{PASS}forward"
+HELD = 8  # batches of candidates on which scorers are tried
+STEPS = 6  # training steps per round that `time_steps` takes
 DIVERGED = (
     "the model diverged in its warm-up: its losses or their gradients are not finite. Lower the "
     "learning rate"
 )
-Round = Mapping[str, Spent]
 Row = dict[str, Any]
 
 
 # The findings of `bench`, as in its record. A ratio is a dictionary of a `Median`.
-# config: what was measured, and how. rounds: their number. remarks: warnings on scorers.
 # step: milliseconds of each phase per 1,000 examples. backward: backward pass / training forward.
 # scorers: cost, relative to exact scoring of the same candidates in the training's precision;
 #   of_full, relative to exact scoring in full precision; overlap and Spearman's correlation with
@@ -33,121 +37,211 @@ Row = dict[str, Any]
 # strategies: relative, an epoch / an epoch of traditional training; phases, which add up to about
 #   the same; limit, the least that it can cost: exact scoring of what it scores, ordinary steps on
 #   what it keeps, and its own loading; over_limit, an epoch / this limit.
+# remarks: warnings on scorers, and why some fail.
 Findings = Mapping[str, Any]
 
 
-def measure(
-    workload: Workload,
-    *,
-    seconds: float,
-    tell: Callable[[int, float], None],
-    now: Callable[[], float] = time.perf_counter,
-) -> Findings:
-    """Time training and all scorers, for as many rounds as `enough_rounds` takes."""
-    clock, words = _clock(workload)
-    timed_loops = TimedLoops(workload, clock)
-    plain = timed_loops.traditional()
-    for _ in range(max(1, workload.examples // workload.batch_size)):
-        plain(1)  # the losses of an untrained model would not be typical
-    scorers = workload.scorers
-    trials = {
-        name: timed_loops.scoring(scorer, workload.scored_in(name))
-        for name, scorer in scorers.items()
+@dataclass(frozen=True)
+class Spent:
+    """What a variant took in a round."""
+
+    phases: Mapping[str, float]  # seconds
+    rows: int  # that it trained on, or scored
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all phases."""
+        return sum(self.phases.values())
+
+
+class ScoringTrial(NamedTuple):
+    """The result of trying a scorer."""
+
+    run: Callable[[], Spent] | None  # a scoring pass to time; None if the scorer fails here
+    agreement: sb.scorers.Agreement | None  # with exact scores; NaN if no exact score is finite
+    remark: str | None  # a warning about the scorer, or why it fails here
+
+
+Round = Mapping[str, Spent]  # by strategy, and by PASS and the scorer's name
+Note = Callable[[Tensor], None]
+
+
+class TimedLoops:
+    """The epochs and the scoring passes of a workload that are timed."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        clock = time.perf_counter if workload.device.type == "cuda" else time.process_time
+        self._stopwatch = sb.Stopwatch(workload.device, clock=clock)
+        self._plain = workload.loader()
+        self._losses: Tensor | None = None  # like a batch, they live until the next ones
+
+    def traditional(self) -> Iterator[int]:
+        """Train on the batches of the plain loader for an epoch, and yield their sizes."""
+        batches = iter(self._plain)
+        while True:
+            with self._stopwatch.phase("load"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield self._step(batch)
+
+    def selecting(self, strategy: sb.Strategy) -> Callable[[], Iterator[int]]:
+        """Return what trains for an epoch on what a strategy selects, and yields batch sizes."""
+        workload = self.workload
+        loader = sb.SelectiveLoader(
+            workload.loader(scored=strategy.scores),
+            workload.model,
+            None,
+            strategy,
+            losses=workload.losses,
+            batch_size=workload.batch_size,
+            with_selection=True,
+            device=workload.device,
+            nonfinite="select",
+            stopwatch=self._stopwatch,
+            quiet=True,
+        )
+        records = strategy.needs is not None and strategy.needs.recordings
+        if records:
+            every = sb.Selection(torch.arange(workload.examples), torch.ones(workload.examples))
+            # Put the ledger where the losses will be; on the host it would wait for each of them.
+            loader.record(every, torch.rand(workload.examples, device=workload.device))
+
+        def epoch() -> Iterator[int]:
+            for batch, chosen in loader:
+                note = partial(loader.record, chosen) if records else None
+                yield self._step(batch, chosen.weights, note)
+
+        return epoch
+
+    def timed(self, epoch: Callable[[], Iterator[int]]) -> Spent:
+        """Run an epoch, and return what it took."""
+        self._stopwatch.go_on({})
+        self._stopwatch.start()
+        rows = sum(epoch())
+        self._stopwatch.stop()
+        return Spent(self._stopwatch.seconds, rows)
+
+    def scoring(self, scorer: sb.scorers.AbstractScorer, precision: Precision) -> ScoringTrial:
+        """Try a scorer in a precision, and compare its scores with exact scores in fp32."""
+        workload = self.workload
+        batches = list(islice(workload.loader(scored=True), HELD))
+        context = sb.scorers.Context(
+            batch_size=workload.batch_size,
+            window=workload.window,
+            model=workload.model,
+            losses=partial(workload.losses, precision=precision),
+            device=workload.device,
+            examples=workload.examples,
+            rate=workload.rate,
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                running = scorer.start(context)
+                full = partial(workload.losses, precision=Precision.FP32)
+                exact = sb.scorers.Forward().start(replace(context, losses=full))
+                scores, truth = (
+                    torch.cat([each.score(batch, None) for batch in batches])
+                    for each in (running, exact)
+                )
+                agreement = sb.scorers.Agreement.between(scores, truth, rate=workload.rate)
+            except Exception as error:  # the user's model or a compiler may raise anything
+                return ScoringTrial(None, None, f"{type(error).__name__}: {error}")
+        if not truth.isfinite().any():  # there is nothing to agree with
+            agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
+        said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
+
+        def score() -> Iterator[int]:
+            with self._stopwatch.phase("score"):
+                yield sum(len(running.score(batch, None)) for batch in batches)
+
+        return ScoringTrial(partial(self.timed, score), agreement, said[0] if said else None)
+
+    def _step(self, batch: Any, weights: Tensor | None = None, note: Note | None = None) -> int:
+        workload, phase = self.workload, self._stopwatch.phase
+        with phase("forward"):
+            workload.optimizer.zero_grad()
+            losses = self._losses = workload.losses(workload.model, batch)
+            if weights is not None:
+                losses = losses * weights.to(losses.device)
+        if note is not None:
+            with phase("select"):
+                note(losses.detach())
+        with phase("backward"):
+            losses.mean().backward()
+        with phase("step"):
+            workload.optimizer.step()
+        return len(losses)
+
+
+def measure(workload: Workload, *, seconds: float, tell: Callable[[int, float], None]) -> Findings:
+    """Time epochs and all scorers, for as many rounds as `enough_rounds` takes."""
+    loops = TimedLoops(workload)
+    loops.timed(loops.traditional)  # the losses of an untrained model would not be typical
+    scorers = all_scorers(workload.device, workload.recipe.precision)
+    trials = {name: loops.scoring(*scorer) for name, scorer in scorers.items()}
+    works = {name: scorers[name][0] for name, trial in trials.items() if trial.run}
+    epochs = {BASELINE: loops.traditional} | {
+        name: loops.selecting(each) for name, each in strategies_of(workload.rate, works).items()
     }
-    works = {
-        name: scorers[name]
-        for name, trial in trials.items()
-        if trial.run is not None and name not in set(Precision)
-    }
-    strategies = strategies_of(workload.rate, works)
-    loops: dict[str, TimedLoop] = {
-        name: plain if name == BASELINE else timed_loops.selecting(strategy)
-        for name, strategy in strategies.items()
-    }
-    plenty = max(2, round(1 / workload.rate))
     arms: dict[str, Callable[[], Spent]] = {
-        name: partial(loop, SCORED if strategies[name].scores else plenty)
-        for name, loop in loops.items()
+        **{name: partial(loops.timed, epoch) for name, epoch in epochs.items()},
+        **{f"{PASS}{name}": trial.run for name, trial in trials.items() if trial.run},
     }
-    arms |= {f"scorer {name}": each.run for name, each in trials.items() if each.run is not None}
-    ratios = [partial(_against_traditional, name) for name in arms]
-    rounds = enough_rounds(arms, ratios, seconds=seconds, least=LEAST, tell=tell, now=now)
-    starts = {name: _start(loop, name, rounds) for name, loop in loops.items()}
-    return conclude(workload, words, rounds, strategies, starts, trials)
+    ratios = [lambda found, n=name: found[n].seconds / found[BASELINE].seconds for name in arms]
+    return conclude(workload, enough_rounds(arms, ratios, seconds=seconds, tell=tell), trials)
 
 
 def strategies_of(
     rate: float, scorers: Mapping[str, sb.scorers.AbstractScorer]
 ) -> dict[str, sb.Strategy]:
-    """Return the strategies that are timed, by name, with one for each scorer."""
+    """Return the strategies to time beside traditional training, with one for each scorer."""
     from_now = sb.Schedule()
     found = {
-        BASELINE: sb.traditional(),
         "random-backprop": sb.random_backprop(rate, schedule=from_now),
         "recorded-sb": sb.recorded_sb(rate, schedule=from_now),
     }
     for name, scorer in scorers.items():
-        called = "selective-backprop" if name == "forward" else f"{name}-sb"
-        found[called] = sb.selective_backprop(rate, warmup_epochs=0, scorer=scorer)
+        if name not in set(Precision):  # the other precision is timed as a scorer alone
+            called = "selective-backprop" if name == "forward" else f"{name}-sb"
+            found[called] = sb.selective_backprop(rate, warmup_epochs=0, scorer=scorer)
     return found
 
 
-def _against_traditional(name: str, found: Round) -> float:
-    return found[name].seconds / found[BASELINE].seconds
-
-
-def _clock(workload: Workload) -> tuple[Callable[[], float], str]:
-    if workload.device.type == "cuda":
-        return time.perf_counter, "wall seconds"
-    return time.process_time, "CPU seconds of the process"
-
-
-def _start(loop: TimedLoop, name: str, rounds: Sequence[Round]) -> float:
-    """Return how many seconds longer an epoch's first batch takes than the others."""
-    if not loop.starts:
-        return 0.0
-    usual = statistics.median(
-        sum(each[name].phases.get(phase, 0.0) for phase in ("load", "score", "select"))
-        / each[name].steps
-        for each in rounds
-    )
-    # The start of the first epoch of all includes warming up, so it is left out.
-    return max(0.0, statistics.median(loop.starts[1:] or loop.starts) - usual)
-
-
 def time_steps(workload: Workload, rounds: int) -> list[Spent]:
-    """Return what a few ordinary training steps took, round by round."""
-    loop = TimedLoops(workload, _clock(workload)[0]).traditional()
-    found = take_rounds({"steps": lambda: loop(WINDOWS)})
-    return [each["steps"] for each in islice(found, rounds)]
+    """Return how long a few ordinary training steps took, round by round."""
+    loops = TimedLoops(workload)
+    steps = partial(loops.timed, lambda: islice(loops.traditional(), STEPS))
+    return [found["steps"] for found in islice(take_rounds({"steps": steps}), rounds)]
 
 
 def conclude(
-    workload: Workload,
-    clock: str,
-    rounds: Sequence[Round],
-    strategies: Mapping[str, sb.Strategy],
-    starts: Mapping[str, float],
-    trials: Mapping[str, ScoringTrial],
+    workload: Workload, rounds: Sequence[Round], trials: Mapping[str, ScoringTrial]
 ) -> Findings:
-    """Reduce the rounds, at least one, to ratios.
-
-    Args:
-        workload: what was trained.
-        clock: what kind of seconds were measured, in words.
-        rounds: what each arm took: loops by strategy, and passes of scorers as `scorer NAME`.
-        strategies: the strategies that were timed, by name.
-        starts: how many seconds longer an epoch's first batch takes, by strategy.
-        trials: the results of trying the scorers.
-    """
-    data, full = workload.data, "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
-    agreements = {
-        name: trial.agreement for name, trial in trials.items() if trial.agreement is not None
+    """Reduce the rounds, at least one, to ratios."""
+    data, cuda = workload.data, workload.device.type == "cuda"
+    arms = {  # [round, phase]
+        name: pd.DataFrame([found[name].phases for found in rounds]).fillna(0.0)
+        for name in rounds[0]
     }
+    seconds = {name: phases.sum(axis=1) for name, phases in arms.items()}
+    rows = {name: spent.rows for name, spent in rounds[0].items()}
+    plain, exact = arms[BASELINE] / rows[BASELINE], seconds[EXACT] / rows[EXACT]
+    step = plain.drop(columns="load")  # seconds of each phase per row
+    limits = {
+        name: rows[name] * step.sum(axis=1)
+        + phases.get("load", 0.0)
+        + ("score" in phases) * workload.examples * exact
+        for name, phases in arms.items()
+        if not name.startswith(PASS)
+    }
+    full = seconds.get(f"{PASS}fp32", seconds[EXACT])
+    agreements = {name: trial.agreement for name, trial in trials.items() if trial.agreement}
     remarks = {name: trial.remark for name, trial in trials.items() if trial.remark is not None}
     if any(math.isnan(agreement.overlap) for agreement in agreements.values()):
         remarks["agreement"] = DIVERGED
-    steps = [_step(each, workload.batch_size) for each in rounds]
     return {
         "config": {
             "data": data.name,
@@ -161,86 +255,35 @@ def conclude(
             "window": workload.window,
             "examples": workload.examples,
             "device": str(workload.device),
-            "clock": clock,
+            "clock": "wall seconds" if cuda else "CPU seconds of the process",
         },
         "rounds": len(rounds),
         "step": {
-            "eval forward": 1e6 * statistics.median(_per_row(each, EXACT) for each in rounds),
-            **{
-                phase: 1e6 * statistics.median(step[phase] for step in steps)
-                for phase in ("forward", "backward", "step")
-            },
+            "eval forward": 1e6 * float(exact.median()),
+            **{name: 1e6 * float(step[name].median()) for name in ("forward", "backward", "step")},
         },
-        "backward": _ratio(*([step[phase] for step in steps] for phase in ("backward", "forward"))),
+        "backward": _ratio(step["backward"] / step["forward"]),
         "scorers": {
             name: {
-                "cost": _scoring(rounds, name, EXACT),
-                "of_full": _scoring(rounds, name, full),
+                "cost": _ratio(seconds[PASS + name] / seconds[EXACT]),
+                "of_full": _ratio(seconds[PASS + name] / full),
                 "correlation": agreement.correlation,
                 "overlap": agreement.overlap,
             }
             for name, agreement in agreements.items()
         },
-        "strategies": _strategies(workload, rounds, strategies, starts),
+        "strategies": {
+            name: {
+                "relative": _ratio(seconds[name] / seconds[BASELINE]),
+                "limit": _ratio(limit / seconds[BASELINE]),
+                "over_limit": _ratio(seconds[name] / limit),
+                "phases": (arms[name].median() / seconds[BASELINE].median()).to_dict(),
+            }
+            for name, limit in limits.items()
+        },
         "remarks": remarks,
     }
 
 
-def _scoring(rounds: Sequence[Round], name: str, whole: str) -> Row:
-    arms = (f"scorer {name}", whole)
-    return _ratio(*([_per_row(each, arm) for each in rounds] for arm in arms))
-
-
-def _strategies(
-    workload: Workload,
-    rounds: Sequence[Round],
-    strategies: Mapping[str, sb.Strategy],
-    starts: Mapping[str, float],
-) -> dict[str, Row]:
-    """Return what an epoch of each strategy costs, and the least that it can cost."""
-    epochs: dict[str, list[dict[str, float]]] = {}
-    limits: dict[str, list[float]] = {}
-    for name, strategy in strategies.items():
-        trained = workload.examples * (1.0 if name == BASELINE else workload.rate)
-        scored = workload.examples if strategy.scores else 0
-        epochs[name], limits[name] = [], []
-        for each in rounds:
-            steps = trained / workload.batch_size / each[name].steps
-            epoch = {phase: steps * spent for phase, spent in each[name].phases.items() if spent}
-            epoch["other"] = epoch.get("other", 0.0) + starts.get(name, 0.0)
-            step = sum(_step(each, workload.batch_size).values())
-            limit = scored * _per_row(each, EXACT) + trained * step + epoch.get("load", 0.0)
-            epochs[name].append(epoch)
-            limits[name].append(limit)
-    seconds = {name: [sum(epoch.values()) for epoch in found] for name, found in epochs.items()}
-    plain = seconds[BASELINE]
-    return {
-        name: {
-            "relative": _ratio(seconds[name], plain),
-            "limit": _ratio(limits[name], plain),
-            "over_limit": _ratio(seconds[name], limits[name]),
-            "phases": {
-                phase: statistics.median(epoch.get(phase, 0.0) for epoch in found)
-                / max(statistics.median(plain), 1e-9)
-                for phase in dict.fromkeys(phase for epoch in found for phase in epoch)
-            },
-        }
-        for name, found in epochs.items()
-    }
-
-
-def _ratio(above: Sequence[float], below: Sequence[float]) -> Row:
-    pairs = zip(above, below, strict=True)
-    return vars(summarise([one / max(other, 1e-9) for one, other in pairs]))
-
-
-def _per_row(found: Round, arm: str) -> float:
-    """Return the seconds that a scorer takes for one candidate."""
-    return found[arm].seconds / found[arm].scored
-
-
-def _step(found: Round, rows: int) -> dict[str, float]:
-    """Return the seconds per row of each phase of an ordinary training step of `rows` rows."""
-    plain = found[BASELINE]
-    seconds = {phase: each for phase, each in plain.phases.items() if phase != "load"}
-    return {phase: each / (plain.steps * rows) for phase, each in seconds.items()}
+def _ratio(values: pd.Series) -> Row:
+    return vars(summarise(values.tolist()))

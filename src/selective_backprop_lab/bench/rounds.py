@@ -1,4 +1,7 @@
-"""Time arms in interleaved rounds: medians of ratios, and how well they are known."""
+"""Time variants in interleaved rounds: medians of ratios, and how well they are known.
+
+This is the one harness for times: the command `bench` and `scripts/bench` both measure with it.
+"""
 
 import math
 import random
@@ -15,14 +18,7 @@ LEAST = 6  # rounds, even if the seconds are over; fewer rounds have no 95 % int
 
 @dataclass(frozen=True)
 class Median:
-    """A median over rounds, with its 95 % interval.
-
-    Attributes:
-        median: the median of the rounds' values.
-        low: the interval's lower end.
-        high: the interval's upper end.
-        rounds: the number of rounds.
-    """
+    """A median over rounds, and the lower and upper end of its 95 % interval."""
 
     median: float
     low: float
@@ -41,16 +37,10 @@ class Median:
 
 
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
-    """Run all arms once per round, in a new order each round, without end.
+    """Run all arms once, then once per round in a new order, and yield what each returned.
 
     Take ratios within a round: then changes of the machine's speed between rounds do not matter.
     Take the median of these ratios over rounds: then a disturbed round does not matter either.
-
-    Args:
-        arms: what to run, by name; each is run once before the first round.
-
-    Yields:
-        What each arm returned in the round.
     """
     shuffle = random.Random(0).shuffle
     for arm in arms.values():
@@ -64,52 +54,42 @@ def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, F
 
 def enough_rounds(
     arms: Mapping[str, Callable[[], FOUND]],
-    ratios: Sequence[Callable[[Mapping[str, FOUND]], float]],
+    quantities: Sequence[Callable[[Mapping[str, FOUND]], float]],
     *,
     seconds: float,
-    least: int = LEAST,
+    least: int | None = None,
     most: float = math.inf,
     tell: Callable[[int, float], None] = lambda rounds, spent: None,
-    now: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, FOUND]]:
-    """Take rounds until every ratio is known within `KNOWN`, or the time is up.
+    """Take rounds until every quantity is known within `KNOWN`, or the time is up.
 
     Args:
         arms: what to run, by name.
-        ratios: functions that return a ratio from what the arms of a round returned.
+        quantities: functions of what the arms of a round returned; without any, the time decides.
         seconds: no round begins later than this after the first round.
-        least: number of rounds that are taken in any case.
+        least: number of rounds that are taken in any case; None for `LEAST`.
         most: the most rounds.
         tell: called after each round with the number of rounds and the seconds so far.
-        now: returns seconds.
     """
     rounds: list[dict[str, FOUND]] = []
-    begun = None
+    begun = math.inf
     for found in take_rounds(arms):
         rounds.append(found)
-        begun = now() if begun is None else begun
-        spent = now() - begun if len(rounds) > 1 else 0.0
-        tell(len(rounds), spent)
-        up = spent >= seconds or len(rounds) >= most
-        if len(rounds) >= min(least, most) and (up or _are_known(rounds, ratios)):
+        begun = min(begun, now := time.perf_counter())
+        tell(len(rounds), now - begun)
+        if len(rounds) < min(LEAST if least is None else least, most):
+            continue
+        over = now - begun >= seconds or len(rounds) >= most
+        medians = (summarise([of(each) for each in rounds]) for of in quantities)
+        if over or (quantities and all(each.within(KNOWN) for each in medians)):
             break
     return rounds
-
-
-def _are_known(
-    rounds: Sequence[Mapping[str, FOUND]],
-    ratios: Sequence[Callable[[Mapping[str, FOUND]], float]],
-) -> bool:
-    return all(summarise([ratio(each) for each in rounds]).within(KNOWN) for ratio in ratios)
 
 
 def summarise(values: Sequence[float]) -> Median:
     """Return the median and its interval from order statistics, which assume no distribution.
 
-    With fewer than six rounds, the lowest and highest values are the ends of the interval.
-
-    Args:
-        values: one per round, at least one.
+    There must be a value. Of fewer than six, the lowest and highest are the interval's ends.
     """
     ordered = sorted(values)
     count = len(ordered)

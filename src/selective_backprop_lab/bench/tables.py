@@ -10,14 +10,13 @@ from selective_backprop_lab.bench.harness import Findings, Row
 
 def describe(findings: Findings) -> Iterator[str]:
     """Say what was measured, and how the time of a step divides into phases."""
-    config = findings["config"]
-    image = "x".join(str(size) for size in config["image"])
+    config, rounds = findings["config"], findings["rounds"]
+    image = "x".join(map(str, config["image"]))
+    rate = Fraction(config["rate"]).limit_denominator(100)
     yield (
-        f"{config['model']} on {config['data']}, images of {image}, batches of "
-        f"{config['batch_size']} in {config['precision']}, a rate of {_share(config['rate'])}, on "
-        f"{config['device']}; {config['clock']}; "
-        f"median and 95 % interval of {findings['rounds']} interleaved rounds."
-    )
+        "{model} on {data}, images of {0}, batches of {batch_size} in {precision}, a rate of {1}, "
+        "on {device}; {clock}; median and 95 % interval of {2} interleaved rounds."
+    ).format(image, rate, rounds, **{**config, "rate": ""})
     shares = ", ".join(f"{name} {value:.4g} ms" for name, value in findings["step"].items())
     yield f"1,000 examples take: {shares}."
     backward = "A backward pass takes {median:.2f} ({low:.2f} to {high:.2f}) forward passes."
@@ -63,15 +62,11 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
         ],
         title="An epoch, relative to an epoch of traditional training",
         notes=[
-            "Computed from loops of a few batches. 95 %: interval of the median. Limit: the least "
+            "Computed from short epochs. 95 %: interval of the median. Limit: the least "
             "that an epoch can cost: exact scoring of what is scored, ordinary steps on what is "
             "kept, and the strategy's own loading. To limit: the epoch divided by its limit."
         ],
     )
-
-
-def _share(rate: float) -> Fraction:
-    return Fraction(rate).limit_denominator(100)
 
 
 def _both(ratio: Row) -> tuple[str, str]:

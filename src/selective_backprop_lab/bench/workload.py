@@ -1,6 +1,5 @@
 """What `bench` trains: a model, some images, and a recipe."""
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, on_device
-from selective_backprop_lab.data.splits import Splits, stratified_order
+from selective_backprop_lab.data.made_up import find_images, is_shape
+from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
-WINDOWS = 6  # per epoch, enough to tell the time of its start from the rest
-_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
+WINDOWS = 4  # per epoch: few, so that rounds are short; the start of an epoch weighs more for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +52,6 @@ class Workload:
         """Candidates per scoring pass: a window on a GPU, because small batches leave it idle."""
         return self.window if self.device.type == "cuda" else self.batch_size
 
-    @property
-    def scorers(self) -> dict[str, sb.scorers.AbstractScorer]:
-        """The scorers that can be timed, by name."""
-        return all_scorers(self.device, self.recipe.precision)
-
-    def scored_in(self, name: str) -> Precision:
-        """Return the precision in a scorer's name, or else the training's precision."""
-        return Precision(name) if name in set(Precision) else self.recipe.precision
-
     def loader(self, *, scored: bool = False) -> DataLoader[Any]:
         """Return a loader of training batches, or of the batches that are scored."""
         size = self.at_once if scored else self.batch_size
@@ -80,11 +69,20 @@ def make_workload(
     recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
 ) -> Workload:
     """Load or make images, and set up a model to train on them."""
-    window = window_of(recipe.batch_size, rate)
-    if is_shape(recipe.data):
-        data = made_up(recipe.data, WINDOWS * window)
-    else:
-        data = _whole_windows(datasets.load(recipe.data, root=root), window, recipe)
+    if not 0.0 < rate <= 1.0:
+        raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
+    window = max(recipe.batch_size, round(recipe.batch_size / rate))
+    data = find_images(recipe.data, root, made=WINDOWS * window)
+    total = len(data.train_labels)
+    if total < window:
+        raise sb.ConfigurationError(
+            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, but "
+            f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
+            "--rate"
+        )
+    if not is_shape(recipe.data):
+        whole = min(WINDOWS, total // window) * window
+        data = data.within(stratified_order(data.train_labels)[:whole])
     model = make_model(recipe.model, data, seed=0).to(device)
     # Selection is to be measured, not loading: a single loading process would be too slow.
     data = on_device(data, device)
@@ -92,32 +90,26 @@ def make_workload(
     return Workload(recipe, data, model, optimizer, device, window)
 
 
-def all_scorers(device: torch.device, precision: Precision) -> dict[str, sb.scorers.AbstractScorer]:
-    """Return the scorers that can be timed, by name, if training computes in a precision.
+def all_scorers(
+    device: torch.device, precision: Precision
+) -> dict[str, tuple[sb.scorers.AbstractScorer, Precision]]:
+    """Return the scorers to time, each with the precision that it scores in.
 
-    One scorer is named after the other precision and scores in it; all others score in the
-    training's. A scorer that overlaps with training is only timed on a GPU. Scorers do not check
-    themselves, because `bench` compares them with exact scores.
+    All score in the training's precision, except for one that is named after the other. What
+    overlaps with training is only timed on a GPU. Scorers do not check themselves, because `bench`
+    compares them with exact scores.
     """
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16
-    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact, str(other): exact}
+    found: dict[str, tuple[sb.scorers.AbstractScorer, Precision]] = {
+        "forward": (exact, precision),
+        str(other): (exact, other),
+    }
     if device.type == "cuda":
         # One batch ahead is enough, since each batch is a whole window.
-        found["pipelined"] = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
+        ahead = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
+        found["pipelined"] = ahead, precision
     return found
-
-
-def window_of(batch_size: int, rate: float) -> int:
-    """Return how many candidates a full training batch is drawn from."""
-    if not 0.0 < rate <= 1.0:
-        raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
-    return max(batch_size, round(batch_size / rate))
-
-
-def is_shape(data: str) -> bool:
-    """Return whether `--data` describes images instead of naming a data set."""
-    return _SHAPE.fullmatch(data) is not None
 
 
 def bench_recipe(data: str) -> Recipe:
@@ -130,36 +122,3 @@ def bench_recipe(data: str) -> Recipe:
         raise sb.ConfigurationError(
             f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
         ) from None
-
-
-def made_up(shape: str, count: int) -> LabData:
-    """Make images of a shape such as `3x32x32/10`; some are easier to classify than others."""
-    found = _SHAPE.fullmatch(shape)
-    channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
-    classes = int(found[4] or 10) if found else 0
-    if height != width or not min(channels, height, classes):
-        raise sb.ConfigurationError(
-            f"--data {shape}: write channels, height and width of square images, and the number "
-            "of classes if it is not 10, such as 3x32x32/100"
-        )
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(count) % classes
-    centres = torch.rand(classes, channels, height, width, generator=generator)
-    noise = torch.rand(count, channels, height, width, generator=generator)
-    clear = torch.rand(count, 1, 1, 1, generator=generator)  # 0 is pure noise, 1 is no noise
-    images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
-    names = tuple(str(number) for number in range(classes))
-    return LabData.of(shape, Splits(images, labels, images[:1], labels[:1], names))
-
-
-def _whole_windows(data: LabData, window: int, recipe: Recipe) -> LabData:
-    """Return the data with as many training examples as fill up to `WINDOWS` windows."""
-    total = len(data.train_labels)
-    kept = stratified_order(data.train_labels)[: min(WINDOWS, total // window) * window]
-    if not len(kept):
-        raise sb.ConfigurationError(
-            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, but "
-            f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
-            "--rate"
-        )
-    return data.within(kept)

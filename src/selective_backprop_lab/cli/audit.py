@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,30 +20,27 @@ _LIKELY = (  # the kinds of `Suspects.likely`, the surest first
 )
 _MIXED = " If many labels are wrong, most of those not called likely wrong may be wrong, too."
 
+AgainstNoise = Annotated[
+    bool,
+    typer.Option(
+        "--against-noise",
+        help="For runs with --noise: count how many of the flipped labels were found.",
+    ),
+]
+
 
 def audit(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUNS",
-            help="Folders of records, or single records, all of the same data.",
+            metavar="RUNS", help="Folders of records, or single records, all of the same data."
         ),
     ],
     top: Annotated[
         int | None,
-        option(
-            "N",
-            "How many examples to list. Default: all that look mislabelled.",
-            min=1,
-        ),
+        option("N", "How many examples to list. Default: all that look mislabelled.", min=1),
     ] = None,
-    against_noise: Annotated[
-        bool,
-        typer.Option(
-            "--against-noise",
-            help="For runs with --noise: count how many of the flipped labels were found.",
-        ),
-    ] = False,
+    against_noise: AgainstNoise = False,
     table: Annotated[
         Path | None,
         option(
@@ -62,12 +59,7 @@ def audit(
     Ranks the examples by how much the model doubted their labels during training, over all runs of
     the same data. Writes suspects.csv, the most suspicious first, and suspects.html with pictures.
     """
-    from selective_backprop_lab.report.audit import (
-        audit_runs,
-        cuts_table,
-        top_table,
-        write_list,
-    )
+    from selective_backprop_lab.report.audit import audit_runs, cuts_table, top_table, write_list
 
     found = audit_runs(runs)
     if against_noise and found.wrong is None:
@@ -81,19 +73,7 @@ def audit(
         errors.print(f"warning: {problem}")
     suspects = found.suspects
     count = suspects.suspicious if top is None else min(top, len(suspects))
-    names = ", ".join(found.runs.arm.unique())
-    console.print(
-        f"{found.config.get('data')}: {suspects.suspicious:,} of {suspects.examples:,} training "
-        f"examples ({suspects.suspicious / suspects.examples:.1%}) have a suspicion above 0. On "
-        f"average {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
-        "class more than the label.",
-        soft_wrap=True,
-    )
-    if suspects.suspicious:
-        kinds = Counter(each.partition(":")[0] for each in suspects.likely())
-        said = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in _LIKELY if kinds[kind])
-        mixed = _MIXED * (suspects.suspicious > kinds["wrong"])
-        console.print(f"Of these, the surest first: {said}.{mixed}", soft_wrap=True)
+    _sum_up(found)
     if count:
         console.print(top_table(found, min(count, _PRINTED)))
     if against_noise and found.wrong is not None:
@@ -107,3 +87,20 @@ def audit(
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True
     )
+
+
+def _sum_up(found: Any) -> None:
+    """Print how many examples look mislabelled, and of which kinds they are."""
+    suspects, names = found.suspects, ", ".join(found.runs.arm.unique())
+    console.print(
+        f"{found.config.get('data')}: {suspects.suspicious:,} of {suspects.examples:,} training "
+        f"examples ({suspects.suspicious / suspects.examples:.1%}) have a suspicion above 0. On "
+        f"average {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
+        "class more than the label.",
+        soft_wrap=True,
+    )
+    if suspects.suspicious:
+        kinds = Counter(each.partition(":")[0] for each in suspects.likely())
+        said = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in _LIKELY if kinds[kind])
+        mixed = _MIXED * (suspects.suspicious > kinds["wrong"])
+        console.print(f"Of these, the surest first: {said}.{mixed}", soft_wrap=True)

@@ -7,14 +7,8 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.harness import measure
 from selective_backprop_lab.bench.workload import make_workload
-from selective_backprop_lab.cli.command_line import (
-    check_record,
-    console,
-    find_device,
-    save_record,
-)
+from selective_backprop_lab.cli.command_line import check_record, console, find_device, save_record
 from selective_backprop_lab.cli.options import MeasuringOptions, Rate, option
 from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.training.threads import limit_threads
@@ -34,10 +28,9 @@ def bench(
             min=0,
         ),
     ] = 120.0,
-    out: Annotated[
-        Path,
-        option("FILE", "File of the figure. Its suffix sets the format."),
-    ] = Path("bench.png"),
+    out: Annotated[Path, option("FILE", "File of the figure. Its suffix sets the format.")] = Path(
+        "bench.png"
+    ),
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
@@ -45,6 +38,7 @@ def bench(
     Prints what an epoch of each strategy costs and the least that it can cost, and draws a figure.
     """
     from selective_backprop_lab.bench.figure import draw_bench
+    from selective_backprop_lab.bench.harness import measure
     from selective_backprop_lab.bench.tables import show_findings
 
     if out.suffix.lower() not in FORMATS or out.is_dir():

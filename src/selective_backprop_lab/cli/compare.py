@@ -1,6 +1,5 @@
 """The command `compare`: train one recipe with several strategies, and show how they did."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,27 +7,12 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.cli.train import train_all
-from selective_backprop_lab.runner.engine import Engine
-from selective_backprop_lab.runner.local_pool import run_local
-from selective_backprop_lab.runner.ray_cluster import run_on_ray
 from selective_backprop_lab.strategies import (
     DEFAULT_STRATEGIES,
     STRATEGIES,
     TREATMENTS,
     parse_strategies,
 )
-
-
-class EngineName(StrEnum):
-    """Where runs are trained: on this machine, or on a Ray cluster."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-    @property
-    def engine(self) -> Engine:
-        """The function that trains the runs there."""
-        return run_on_ray if self is EngineName.RAY else run_local
 
 
 def compare(
@@ -45,28 +29,18 @@ def compare(
     ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,
     budget: Annotated[list[str] | None, option("COST", COST)] = None,
-    out: Annotated[
-        Path,
-        option("FOLDER", "Folder for records, table, figure and page."),
-    ] = Path("runs/compare"),
+    out: Annotated[Path, option("FOLDER", "Folder for records, table, figure and page.")] = Path(
+        "runs/compare"
+    ),
     jobs: Annotated[
-        int | None,
+        int,
         option(
             "N",
             "How many processes train at a time. Each process trains all strategies of one seed "
-            "and length in turns. With several, each is slower, as they share the machine. "
-            "Default: 1; with --engine ray, as many as the cluster has room for.",
+            "and length in turns. With several, each is slower, as they share the machine.",
             min=1,
         ),
-    ] = None,
-    engine: Annotated[
-        EngineName,
-        option(
-            "|".join(EngineName),
-            "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names. All "
-            "machines of the cluster must see the folders of records and data at the same paths.",
-        ),
-    ] = EngineName.LOCAL,
+    ] = 1,
 ) -> None:
     """Train with several strategies, side by side and at equal cost.
 
@@ -78,16 +52,8 @@ def compare(
     store = training.store(out)
     from selective_backprop_lab.records.frame import frame_of
 
-    at_most = jobs or (1 if engine is EngineName.LOCAL else len(plans))
     try:
-        runs = train_all(
-            plans,
-            store,
-            engine=engine.engine,
-            jobs=at_most,
-            threads=training.threads,
-            replace=training.again,
-        )
+        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
     except sb.LossError:
         show(frame_of(store.read(plan) for plan in plans), out)
         raise

@@ -17,12 +17,7 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import bench_recipe
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.cli.command_line import (
-    command_line,
-    find_device,
-    find_model,
-    look_here,
-)
+from selective_backprop_lab.cli.command_line import command_line, find_device, find_model, look_here
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import data_name
@@ -105,8 +100,7 @@ def option(metavar: str, help: str, **more: Any) -> Any:
 
 
 Root = Annotated[
-    Path | None,
-    option("FOLDER", "Folder that holds the data set's files as published."),
+    Path | None, option("FOLDER", "Folder that holds the data set's files as published.")
 ]
 Limit = Annotated[
     int | None,
@@ -147,8 +141,7 @@ TrainingPrecision = Annotated[
     Precision, option("|".join(Precision), "Compute in fp32, or in bf16 by autocast.")
 ]
 Threads = Annotated[
-    int,
-    option("N", "CPU threads per operation. With more than one, timings vary more.", min=1),
+    int, option("N", "CPU threads per operation. With more than one, timings vary more.", min=1)
 ]
 Device = Annotated[
     str | None, option("NAME", "cpu, cuda or cuda:1, for example. Default: a GPU if there is one.")
@@ -235,8 +228,7 @@ class TrainingOptions:
         ),
     ] = None
     stale: Annotated[
-        int,
-        option("N", "Number of epochs for which stale-sb and predicted-sb use each score."),
+        int, option("N", "Number of epochs for which stale-sb and predicted-sb use each score.")
     ] = 3
     keep: Annotated[
         float,
@@ -250,8 +242,7 @@ class TrainingOptions:
     root: Root = None
     limit: Limit = None
     skew: Annotated[
-        float,
-        _exponent("Make classes unequal: the k-th largest is in proportion to 1/k^EXPONENT."),
+        float, _exponent("Make classes unequal: the k-th largest is in proportion to 1/k^EXPONENT.")
     ] = 0.0
     copies: Annotated[
         float,
@@ -285,9 +276,7 @@ class TrainingOptions:
     data_seed: Annotated[
         int,
         option(
-            "N",
-            "Seed of the random choices of --skew, --copies and --noise.",
-            show_default="0",
+            "N", "Seed of the random choices of --skew, --copies and --noise.", show_default="0"
         ),
     ] = 0
     model: Model = None

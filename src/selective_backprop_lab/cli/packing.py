@@ -10,8 +10,7 @@ from selective_backprop_lab.records.pack import PACK, unpack_into
 from selective_backprop_lab.records.schema import pack_finished
 
 Packed = Annotated[
-    list[Path],
-    typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
+    list[Path], typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them.")
 ]
 Pack = Annotated[
     Path, typer.Argument(metavar="PACK", help=f"A pack ({PACK}), or the folder that holds it.")

@@ -15,8 +15,7 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUNS",
-            help="Folders of records, or single records, all of one comparison.",
+            metavar="RUNS", help="Folders of records, or single records, all of one comparison."
         ),
     ],
     out: Annotated[

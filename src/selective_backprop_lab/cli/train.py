@@ -21,12 +21,10 @@ from selective_backprop_lab.training.run_config import RunConfig
 def train(
     training: TrainingOptions,
     strategy: Annotated[
-        str,
-        option("NAME", "One strategy. The help of compare lists all names."),
+        str, option("NAME", "One strategy. The help of compare lists all names.")
     ] = "auto",
     seed: Annotated[
-        int,
-        option("N", "Seed of weights, order of the data, augmentation and selection.", min=0),
+        int, option("N", "Seed of weights, order of the data, augmentation and selection.", min=0)
     ] = 0,
     budget: Annotated[str | None, option("COST", COST)] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),

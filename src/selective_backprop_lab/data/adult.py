@@ -28,9 +28,6 @@ def read_adult(root: Path | None) -> Splits:
 
     Source:
         Becker and Kohavi 1996, Adult, UCI Machine Learning Repository, doi:10.24432/C5XW20.
-
-    Raises:
-        DataError: if a file is missing, damaged, or not the publisher's.
     """
     folder = find_folder(
         root,
@@ -47,9 +44,9 @@ def read_adult(root: Path | None) -> Splits:
     train = numbers[: len(parts[0])]
     categories = pd.get_dummies(table.drop(columns=[*_NUMBERS, "income"]), dtype=float)
     features = np.concatenate([(numbers - train.mean(0)) / train.std(0), categories], axis=1)
-    inputs = torch.from_numpy(features.astype(np.float32)).split([len(part) for part in parts])
-    labels = torch.from_numpy(table.income.to_numpy(np.int64, copy=True)).split(
-        [len(part) for part in parts]
+    inputs, labels = (
+        torch.from_numpy(each).split([len(part) for part in parts])
+        for each in (features.astype(np.float32), table.income.to_numpy(np.int64, copy=True))
     )
     # Standardising would make rare categories huge.
     return Splits(inputs[0], labels[0], inputs[1], labels[1], _CLASSES, standardised=False)

@@ -22,8 +22,7 @@ class Border(StrEnum):
 class Augmentation:
     """A random shift, flip and cutout of each training image, in this order.
 
-    They depend only on the seed, the epoch and the image's index. An image therefore looks the same
-    in the same epoch, whatever a strategy skipped and wherever training was resumed.
+    They depend only on the seed, the epoch and the image's index.
 
     Source:
         Cutout: DeVries and Taylor 2017, arXiv:1708.04552.
@@ -56,9 +55,6 @@ class Augmentation:
 
         `indices` are the images' indices in their data set. `black` is the value of a black pixel
         after normalising; None means 0.
-
-        Raises:
-            ConfigurationError: if `shift` is not less than the images' height and width.
         """
         # One row each for: down, right, mirrored, centre's row, centre's column. All are drawn,
         # used or not, so that switching one on does not change the others.

@@ -31,35 +31,17 @@ class CifarLayout:
     test_rows: int = 10_000
 
 
+_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 CIFAR10 = CifarLayout(
-    name="cifar10",
-    folder="cifar-10-batches-py",
-    names_file="batches.meta",
-    train_files=tuple(f"data_batch_{number}" for number in range(1, 6)),
-    test_file="test_batch",
-    train_rows=10_000,
-    classes=10,
-    prefix="",
+    "cifar10", "cifar-10-batches-py", "batches.meta", _BATCHES, "test_batch", 10_000, 10, ""
 )
-
 CIFAR100 = CifarLayout(
-    name="cifar100",
-    folder="cifar-100-python",
-    names_file="meta",
-    train_files=("train",),
-    test_file="test",
-    train_rows=50_000,
-    classes=100,
-    prefix="fine_",
+    "cifar100", "cifar-100-python", "meta", ("train",), "test", 50_000, 100, "fine_"
 )
 
 
 def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
-    """Return CIFAR-10 or CIFAR-100 from the publisher's folder, or from the folder that holds it.
-
-    Raises:
-        DataError: if a file is missing, damaged, or not what the layout says.
-    """
+    """Return CIFAR-10 or CIFAR-100 from the publisher's folder, or the one that holds it."""
     folder = find_folder(
         root,
         name=layout.name,
@@ -75,7 +57,12 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
 
     def read(file: str, rows: int) -> Part:
         path = find_file(folder, file)
-        pixels, labels = _pickled(path, rows, layout)
+        record, key = unpickle(path), f"{layout.prefix}labels"
+        pixels, labels = np.asarray(record.get("data")), record.get(key)
+        if pixels.dtype != np.uint8 or pixels.shape != (rows, _PIXELS):
+            raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
+        if not isinstance(labels, list) or len(labels) != rows:
+            raise damaged(path, f"holds no list of {rows} labels as its {key!r}")
         # The wrong labels are not shown, since a damaged pickle may hold anything of any size.
         if not all(type(label) is int and 0 <= label < layout.classes for label in labels):
             highest = layout.classes - 1
@@ -87,24 +74,8 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     return Splits(images, labels, *read(layout.test_file, layout.test_rows), tuple(names))
 
 
-def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
-    record = unpickle(path)
-    pixels = np.asarray(record.get("data"))
-    if pixels.dtype != np.uint8 or pixels.shape != (rows, _PIXELS):
-        raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
-    key = f"{layout.prefix}labels"
-    labels = record.get(key)
-    if not isinstance(labels, list) or len(labels) != rows:
-        raise damaged(path, f"holds no list of {rows} labels as its {key!r}")
-    return pixels, labels
-
-
 def unpickle(path: Path) -> dict[Any, Any]:
-    """Return the dict in a pickle, without calling anything except what makes arrays.
-
-    Raises:
-        DataError: if the file is damaged, or holds more than plain containers and arrays.
-    """
+    """Return the dict in a pickle, without calling anything except what makes arrays."""
     file = BytesIO(path.read_bytes())
     try:
         record = _ArraysOnly(file, encoding="bytes").load()

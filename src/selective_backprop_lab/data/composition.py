@@ -16,7 +16,7 @@ import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
-from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.data.random_bits import below, drawn_order, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
 # Each name stands for a separate random stream.
@@ -35,9 +35,6 @@ class Composition:
     show the same example. Which place shows what depends only on the settings and `seed`: all
     strategies and seeds of a comparison get the same examples with the same labels, on every
     platform. By default the data stay as they are.
-
-    Raises:
-        ConfigurationError: if a setting is out of its range, or has no effect without another.
     """
 
     # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's
@@ -77,12 +74,7 @@ class Composition:
         LabelNoise(self.noise, self.seed, self.noise_kind)
 
     def __call__(self, data: LabData) -> LabData:
-        """Return the changed data, with the right labels in `train_clean_labels`.
-
-        Raises:
-            ConfigurationError: if a class has too few examples for its places, or no place, or if
-                the data are text, which has no classes.
-        """
+        """Return the changed data, with the right labels in `train_clean_labels`."""
         if data.is_text:
             if self != AS_PUBLISHED:
                 raise sb.ConfigurationError(
@@ -90,15 +82,14 @@ class Composition:
                     "these options out"
                 )
             return data
+        if self.near_copies and not data.is_images:
+            raise sb.ConfigurationError(
+                f"near_copies={self.near_copies}: {data.name} has no images to shift; leave it out"
+            )
         if self.skew or self.copies or self.places is not None:
             rows = self.rows(data.train_labels, data.class_names)
             images = data.train_inputs[rows]
             if self.near_copies:
-                if not data.is_images:
-                    raise sb.ConfigurationError(
-                        f"near_copies={self.near_copies}: {data.name} has no images to shift; "
-                        "leave it out"
-                    )
                 images = self._moved(images, rows)
             data = data.composed(images, data.train_labels[rows], rows)
         return LabelNoise(self.noise, self.seed, self.noise_kind)(data)
@@ -107,20 +98,20 @@ class Composition:
         self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]
     ) -> Int64[Tensor, " place"]:
         """Return which example each place shows, in random order."""
-        order = _drawn_order(key_of(_ORDER, self.seed), len(labels))
+        order = drawn_order(key_of(_ORDER, self.seed), len(labels))
         shown = [
             self._shown(order[labels[order] == label], label, count)
             for label, count in enumerate(self._counts(labels, class_names))
         ]
         rows = torch.cat(shown)
-        return rows[_drawn_order(key_of(_PLACES, self.seed), len(rows))]
+        return rows[drawn_order(key_of(_PLACES, self.seed), len(rows))]
 
     def _counts(self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]) -> list[int]:
         """Return the number of places of each class, which is its share, rounded."""
         there = labels.bincount(minlength=len(class_names)).double()
         weights, allowed = there, len(labels)
         if self.skew:
-            ranks = _drawn_order(key_of(_CLASSES, self.seed), len(there)).argsort()
+            ranks = drawn_order(key_of(_CLASSES, self.seed), len(there)).argsort()
             weights = (ranks + 1).double() ** -self.skew
             if not self.copies:
                 allowed = int((there / weights).min() * weights.sum())
@@ -189,7 +180,3 @@ def zipf(count: int, exponent: float) -> Float64[Tensor, " rank"]:
     """
     reached = (torch.arange(1, count + 1).double() ** -exponent).cumsum(0)
     return reached / reached[-1]
-
-
-def _drawn_order(key: int, count: int) -> Int64[Tensor, " example"]:
-    return random_bits(key, torch.arange(count), draws=1)[0].argsort(stable=True)

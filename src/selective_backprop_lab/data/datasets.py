@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -197,38 +197,14 @@ def load(
     redraw: int | None = None,
     hold_out: bool = False,
 ) -> LabData:
-    """Load a data set by name.
+    """Load a data set by name: a key of `DATASETS`, or `package.module:function` of the user's own.
 
-    `digits` and `breast-cancer` come with scikit-learn; `source-code`, `source-bytes` and
-    `help-bytes` come with Python; `mnist1d`, `table` and `clicks` are generated. The others are
-    read from disk, in their publishers' or torchvision's layout, and every file is checked. Nothing
-    is downloaded.
-
-    Args:
-        name: a key of `DATASETS`, or `package.module:function` for data of the user's own.
-            `mnist:5-9` is `mnist` with only its classes 5 to 9, which are numbered from 0.
-        root: the folder that holds the data set's files, or one that holds the publisher's or
-            torchvision's folder.
-        limit: how many training examples to keep, in a fixed stratified order; None keeps all.
-        redraw: a seed that redistributes all examples between training and test set; None leaves
-            them as published.
-        hold_out: whether to test on a held-out part of the training examples in place of the test
-            examples.
-
-    Raises:
-        ConfigurationError: if the name is unknown or cannot be imported, or the limit or a class
-            is out of range.
-        DataError: if a folder or file is missing, damaged, or not what the name says, or if a
-            user's function returns anything but examples.
+    `mnist:5-9` is `mnist` with only its classes 5 to 9, numbered from 0. Published data are read
+    from `root`, in their publishers' or torchvision's layout, and every file is checked. Nothing is
+    downloaded. `limited`, `redrawn` and `held_out` say what the other arguments do.
     """
     name = data_name(name)
-    return prepared(name, read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
-
-
-def prepared(
-    name: str, splits: Splits, *, limit: int | None, redraw: int | None, hold_out: bool
-) -> LabData:
-    """Return splits that were read, changed as `load` changes them."""
+    splits = read(name, root)
     if redraw is not None:
         splits = redrawn(splits, redraw)
     if hold_out:
@@ -238,6 +214,7 @@ def prepared(
     return LabData.of(name, splits)
 
 
+@lru_cache(maxsize=2)  # for a run and for its pretraining
 def read(name: str, root: Path | None) -> Splits:
     """Read a data set, or the classes that a name asks for."""
     if is_own(name):
@@ -251,11 +228,7 @@ def read(name: str, root: Path | None) -> Splits:
 
 
 def data_name(name: str) -> str:
-    """Return a data set's name as in `DATASETS`, or an import path unchanged.
-
-    Raises:
-        ConfigurationError: if the name is neither.
-    """
+    """Return a data set's name as in `DATASETS`, or an import path unchanged."""
     if is_own(name):
         return name
     base, more = base_name(name), ", and package.module:function for one of your own"
@@ -297,13 +270,12 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation of each channel, as fractions of the full level.
 
-    They are computed from counts of levels, which is exact to float64 and needs about 100 MB. The
-    deviation is the population's, or 1 for a constant channel.
+    They are computed from counts of levels, exactly to float64, in about 100 MB. The deviation is
+    the population's, or 1 for a constant channel.
     """
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):
-        for channel in range(images.shape[1]):
-            counts[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
+        counts += torch.stack([each.flatten().bincount(minlength=256) for each in part.unbind(1)])
     levels = torch.arange(256, dtype=torch.float64) / 255
     total = counts.sum(dim=1)
     mean = (levels * counts).sum(dim=1) / total

@@ -23,20 +23,18 @@ def find_folder(
     `name`, the data set, and `source`, the publisher's address, are for the `DataError`.
     """
     wanted = " or ".join(files)
-    what_to_do = (
-        f"Pass the folder that holds {wanted} with --root (root= in Python); the files are "
-        f"published at {source}"
-    )
-    if root is None:
-        raise sb.DataError(f"{name} is read from disk, but no folder was named. {what_to_do}")
-    if not root.is_dir():
-        raise sb.DataError(f"{name} cannot be read: {root} is not a folder. {what_to_do}")
-    places = [root / folder for folder in folders]
+    places = [root / folder for folder in folders] if root else []
     for place in places:
         if any((place / file).is_file() for file in files):
             return place
+    why = f"needs {wanted}, which is in none of {', '.join(map(str, places))}"
+    if root is None:
+        why = "is read from disk, but no folder was named"
+    elif not root.is_dir():
+        why = f"cannot be read: {root} is not a folder"
     raise sb.DataError(
-        f"{name} needs {wanted}, which is in none of {', '.join(map(str, places))}. {what_to_do}"
+        f"{name} {why}. Pass the folder that holds {wanted} with --root (root= in Python); the "
+        f"files are published at {source}"
     )
 
 

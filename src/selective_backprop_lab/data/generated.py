@@ -97,8 +97,7 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
     """Return a made-up table of 54 columns and 7 classes, like the forest-cover data.
 
     Each class has two normally distributed clusters around random points. 20 columns tell the
-    classes apart, 20 are sums of these and noise, and 14 are noise. The classes overlap. No number
-    comes from the forest-cover data.
+    classes apart, 20 are sums of these and noise, and 14 are noise.
     """
     classes, telling, summed, idle, clusters = 7, 20, 20, 14, 2
     count = train + test
@@ -112,11 +111,7 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
     mixing = _normal(b"table sums", telling, summed) / np.sqrt(telling)
     # Not `informed @ mixing`, because the rounding of a matrix product depends on the platform.
     sums = sum(informed[:, i, None] * mixing[i] for i in range(telling))
-    columns = [
-        informed,
-        sums + noise[:, telling : telling + summed],
-        noise[:, telling + summed :],
-    ]
+    columns = [informed, sums + noise[:, telling : telling + summed], noise[:, telling + summed :]]
     names = tuple(f"type {number}" for number in range(1, classes + 1))
     return _splits(_levels(np.concatenate(columns, 1)), labels, test, names)
 
@@ -124,10 +119,9 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
 def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     """Return made-up click data: examples with 6 categorical fields, of which 2 % were clicked on.
 
-    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law. An example has one
-    category of each field; there is a channel for each category, 255 or 0. Each category changes
-    the odds of a click by a normal random number. The number of clicks is exact for both splits
-    together, not for each.
+    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law. There is a channel
+    for each category, 255 or 0. Each category changes the odds of a click by a normal random
+    number. The number of clicks is exact for both splits together, not for each.
     """
     sizes = [8, 16, 32, 64, 128, 256]
     count, share = train + test, 0.02

@@ -39,13 +39,12 @@ MNIST = IdxLayout(
     source="https://yann.lecun.com/exdb/mnist",
 )
 
-_FASHION_FOLDERS = "FashionMNIST/raw FashionMNIST fashion_mnist fashion-mnist data/fashion raw ."
-_FASHION_NAMES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
-
+_FASHION = "FashionMNIST/raw FashionMNIST fashion_mnist fashion-mnist data/fashion raw ."
+_GARMENTS = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 FASHION_MNIST = IdxLayout(
     name="fashion-mnist",
-    folders=tuple(_FASHION_FOLDERS.split()),
-    class_names=tuple(_FASHION_NAMES.split(",")),
+    folders=tuple(_FASHION.split()),
+    class_names=tuple(_GARMENTS.split(",")),
     first_labels=(9, 0, 0, 3, 0, 2, 7, 2, 5, 5),
     source="https://github.com/zalandoresearch/fashion-mnist",
 )

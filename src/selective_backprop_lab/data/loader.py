@@ -23,13 +23,10 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
     """Inputs and labels in memory, scaled and augmented whole batches at a time.
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
-    Batches are made on the inputs' device. Images are channels last, the fastest for convolutions.
-    On a GPU, where a batch of images takes as many kernels as all of them, a whole epoch is scaled
-    and augmented at once, if its memory suffices; the images are the same.
-
-    `inputs` are held, not copied. `mean` and `std` are those of `inputs / unit`; if they are empty,
-    inputs are tokens and are not scaled. With `with_indices`, a batch is
-    `(inputs, labels, indices)`.
+    Batches are made on the inputs' device, images channels last. On a GPU, a whole epoch is made at
+    once if its memory suffices; the images are the same. `mean` and `std` are those of `inputs /
+    unit`; if they are empty, inputs are tokens. With `with_indices`, a batch is `(inputs, labels,
+    indices)`.
     """
 
     def __init__(
@@ -106,11 +103,7 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class EpochSampler(Sampler[int]):
-    """A random order of a data set that depends only on the seed and the data set's epoch.
-
-    Two passes without `set_epoch` between them have the same order, and training that is resumed
-    at an epoch continues as if it had never stopped.
-    """
+    """A random order of a data set that depends only on the seed and the data set's epoch."""
 
     def __init__(self, dataset: InMemoryDataset, *, seed: int) -> None:
         self._dataset = dataset
@@ -159,9 +152,9 @@ def make_loader(
 ) -> DataLoader[Any]:
     """Return a loader of the training examples.
 
-    Order and augmentation depend only on `seed` and the epoch; no global random stream is used.
-    Call `loader.dataset.set_epoch(epoch)` before each pass. Otherwise every pass has the order and
-    the augmentation of epoch 0. Without `shuffle`, examples come in the data set's order.
+    Order and augmentation depend only on `seed` and the epoch; call
+    `loader.dataset.set_epoch(epoch)` before each pass. Without `shuffle`, examples come in the data
+    set's order.
     """
     dataset = InMemoryDataset(
         data.train_inputs,

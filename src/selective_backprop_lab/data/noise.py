@@ -29,15 +29,10 @@ class NoiseKind(StrEnum):
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """Replace a share of the training labels by wrong ones.
+    """Replace exactly `round(rate * examples)` training labels by wrong ones.
 
-    Exactly `round(rate * examples)` labels are replaced. Which labels, and by what, depends only on
-    the seed and the example's index: all strategies and seeds of a comparison get the same labels.
-    All kinds replace the same labels, and a larger rate replaces those of a smaller one and more.
-    The test set stays as it is.
-
-    Raises:
-        ConfigurationError: if `rate` is not in [0, 1).
+    Which labels, and by what, depends only on the seed and the example's index. All kinds replace
+    the same labels, and a larger rate replaces those of a smaller one and more.
     """
 
     rate: float
@@ -55,9 +50,6 @@ class LabelNoise:
         """Return the data with flipped labels, and the clean ones in `train_clean_labels`.
 
         Limit the data first. Earlier flips are undone, because the clean labels are flipped.
-
-        Raises:
-            ConfigurationError: if there is no other class to flip a label to.
         """
         clean = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
         count = round(self.rate * len(clean))

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,10 @@ _RETURN = (
 _LABELS = "labels must be class numbers from 0, as integers"
 
 
-@lru_cache(maxsize=2)  # for a run and for its pretraining
 def read_own_splits(name: str) -> Splits:
-    """Return the data that the user's function returns, in memory, and keep the last two.
+    """Return the data that the user's function returns, in memory.
 
     Errors of the function are passed on unchanged.
-
-    Raises:
-        ConfigurationError: if there is no such function.
-        DataError: if it does not return training and test examples, whose inputs are square images
-            of one size or vectors of floats, and whose labels are class numbers from 0.
     """
     found = find_function(name, kind="data set", needed="a function without arguments")()
     if not isinstance(found, tuple | list) or len(found) != 2:

@@ -44,6 +44,11 @@ def random_bits(
     return _shifted(bits ^ _shifted(bits, 31), 32)
 
 
+def drawn_order(key: int, count: int) -> Int64[Tensor, " example"]:
+    """Return the numbers from 0 to `count` - 1 in a random order."""
+    return random_bits(key, torch.arange(count), draws=1)[0].argsort(stable=True)
+
+
 def below(bits: Int64[Tensor, " example"], bound: int) -> Int64[Tensor, " example"]:
     """Turn results of `random_bits` into integers in [0, bound), for a bound below 2**31.
 

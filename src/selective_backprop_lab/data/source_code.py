@@ -38,18 +38,10 @@ STRETCH = 16  # windows
 def read_source_code(library: Path | None = None) -> Splits:
     """Return snippets of ten lines of the standard library; the class is the package.
 
-    Words are runs of letters. Each word falls into one of 1,024 buckets by its hash, and an example
-    says how often each bucket occurs, up to three times. A perceptron's first layer is then a bag
-    of embeddings. Every third file of a package, from the longest to the shortest, is a test file,
-    so no file is in both splits. Classes are as unequal as the packages.
-
-    The data come from the running Python, and differ between versions. Records name the version.
-
-    Args:
-        library: the folder of the standard library; None for the running Python's.
-
-    Raises:
-        DataError: if a package has fewer than two source files there.
+    Each word, a run of letters, falls into one of 1,024 buckets by its hash, and an example says
+    how often each bucket occurs, up to three times. Every third file of a package, from the longest
+    to the shortest, is a test file. The data come from the running Python, and differ between
+    versions.
     """
     folder = _library(library)
     examples: tuple[list[np.ndarray], list[np.ndarray]] = [], []
@@ -73,17 +65,11 @@ def read_source_code(library: Path | None = None) -> Splits:
 
 
 def read_source_bytes(library: Path | None = None) -> Splits:
-    """Return the standard library in windows of 128 bytes, to predict each next byte.
+    """Return the standard library in windows of 128 bytes; the label of each byte is the next byte.
 
-    An example is a window of 128 bytes, and the label of each byte is the next byte. Windows do not
-    overlap. Only modules that are a single file are used. In order of name, every eighth is tested
-    on, in 1,024 evenly spaced windows. About three lines in ten occur more than once.
-
-    Args:
-        library: as for `read_source_code`; the data come from the running Python.
-
-    Raises:
-        DataError: if there are fewer than eight modules.
+    Windows do not overlap. Only modules that are a single file are used. In order of name, every
+    eighth is tested on, in 1,024 evenly spaced windows. About three lines in ten occur more than
+    once.
     """
     folder = _library(library)
     files = sorted(folder.glob("*.py"))
@@ -103,15 +89,9 @@ def read_source_bytes(library: Path | None = None) -> Splits:
 def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
     """Return windows of 128 bytes of the topics of Python's `help()`, as in `source-bytes`.
 
-    The topics are chapters of the Language Reference, and some contain others. They are read from
-    the longest to the shortest, without paragraphs that occurred before. Every eighth stretch of 16
-    windows is tested on.
-
-    Args:
-        topics: texts by topic; None for the running Python's.
-
-    Raises:
-        DataError: if this Python has no topics, or there are fewer than eight stretches.
+    The topics are chapters of the Language Reference. They are read from the longest to the
+    shortest, without paragraphs that occurred before. Every eighth stretch of 16 windows is tested
+    on.
     """
     try:
         found = import_module("pydoc_data.topics").topics if topics is None else topics

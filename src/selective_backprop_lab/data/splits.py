@@ -7,13 +7,12 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.data.random_bits import key_of, random_bits
+from selective_backprop_lab.data.random_bits import drawn_order, key_of
 from selective_backprop_lab.shapes import Int64, Num
 
 # Not an option, because a limited training set is the same for all seeds of a comparison.
 _ORDER_KEY = key_of(0)
 _REDRAWN = int.from_bytes(b"split")
-
 
 Part = tuple[Num[Tensor, "example ..."], Int64[Tensor, " example *token"]]
 
@@ -38,9 +37,6 @@ def limited(splits: Splits, limit: int) -> Splits:
     """Return the splits with only the first `limit` training examples in stratified order.
 
     The examples of a smaller limit are the first of a larger one. The test split stays whole.
-
-    Raises:
-        ConfigurationError: if `limit` is less than one example per class, or more than all.
     """
     total, classes = len(splits.train_labels), len(splits.class_names)
     if splits.train_labels.ndim > 1:
@@ -60,16 +56,11 @@ def redrawn(splits: Splits, seed: int) -> Splits:
     """Return splits of the same sizes, with all examples redistributed at random by a seed.
 
     Results over several seeds then come from several test sets.
-
-    Raises:
-        ConfigurationError: if the data are text, whose windows continue each other.
     """
     if splits.train_labels.ndim > 1:
         raise sb.ConfigurationError("text cannot be redistributed: its parts continue each other")
-    inputs = torch.cat([splits.train_inputs, splits.test_inputs])
-    labels = torch.cat([splits.train_labels, splits.test_labels])
-    key = key_of(_REDRAWN, seed)
-    order = random_bits(key, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
+    inputs, labels = torch.cat(splits[:3:2]), torch.cat(splits[1:4:2])
+    order = drawn_order(key_of(_REDRAWN, seed), len(labels))
     train, test = order.split([len(splits.train_labels), len(splits.test_labels)])
     return Splits(inputs[train], labels[train], inputs[test], labels[test], *splits[4:])
 
@@ -88,11 +79,7 @@ def held_out(splits: Splits) -> Splits:
 
 
 def of_classes(splits: Splits, chosen: str) -> Splits:
-    """Return the splits with only some classes, such as `5-9`, renumbered from 0.
-
-    Raises:
-        ConfigurationError: if `chosen` is not two class numbers, the lower first.
-    """
+    """Return the splits with only some classes, such as `5-9`, renumbered from 0."""
     if splits.train_labels.ndim > 1:
         raise sb.ConfigurationError(
             f"the classes {chosen!r} are asked for, but text has a label for each token and no "
@@ -110,23 +97,18 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
         rows = (first <= labels) & (labels <= last)
         return images[rows], labels[rows] - first
 
-    train, test = (
-        part(splits.train_inputs, splits.train_labels),
-        part(splits.test_inputs, splits.test_labels),
-    )
-    return Splits(*train, *test, splits.class_names[first : last + 1], *splits[5:])
+    names = splits.class_names[first : last + 1]
+    return Splits(*part(*splits[:2]), *part(*splits[2:4]), names, *splits[5:])
 
 
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
-    """Order examples so that every prefix holds each class's share.
+    """Order examples so that every prefix holds each class's share, within one example per class.
 
-    If classes are equally large, a prefix is off by at most one example per class. In general, a
-    class with the share `s` of all examples is off by at most `(1 + s c) / 2`, for `c` classes.
-    Within a class, the order is random but fixed: it depends only on the example's index. Text is
-    one class.
+    For unequal classes, one with the share `s` is off by at most `(1 + s c) / 2`, for `c` classes.
+    Within a class, the order is random but fixed. Text is one class.
     """
     labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
-    order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
+    order = drawn_order(_ORDER_KEY, len(labels))
     position = torch.empty(len(labels), dtype=torch.float64)
     for label in labels.unique():
         members = order[labels[order] == label]

@@ -37,7 +37,6 @@ MODELS: Mapping[str, ModelFactory] = {
     "resnet9": resnet9,
     "resnet9_narrow": partial(resnet9, width=16),
     "vit_small": vision_transformer,
-    "vit_narrow": partial(vision_transformer, width=48, depth=4, heads=3),
     "resnet20": resnet20,
     "resnet18": resnet18,
     "resnet18_narrow": partial(resnet18, width=16),
@@ -56,22 +55,11 @@ LANGUAGE_MODELS = frozenset({"byte_lm"})
 
 
 def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
-    """Make the net that a name stands for, shaped for a data set, on the CPU in training mode.
+    """Make the net that a name or import path stands for, for some data, on the CPU.
 
     The same seed gives the same weights, and torch's global random stream stays unchanged. Streams
     of NumPy, Python or a GPU that a user's factory draws from are not seeded. Weights have the
     memory format channels last, in which convolutions are fastest.
-
-    Args:
-        name: a key of `MODELS`, or `package.module:factory`, which is called with the number of
-            input channels, the number of classes and the image's side.
-        data: the data that the net is for.
-        seed: the seed of the weights.
-
-    Raises:
-        ConfigurationError: if the name is unknown or cannot be imported; if its factory, called
-            with three arguments, does not make a trainable `torch.nn.Module` that returns one
-            number for each class; or if the net is for text and the data are not, or the reverse.
     """
     factory = find_factory(name)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
@@ -96,20 +84,10 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = F
 
     The last layer is the last module with its own parameters. It stays as it is, because the
     classes may differ. If they are the same, `head=True` takes this layer over too.
-
-    Raises:
-        ConfigurationError: if the nets differ in anything else.
     """
-    layers = [
-        name
-        for name, part in model.named_modules()
-        if next(part.parameters(recurse=False), None) is not None
-    ]
-    own = {
-        name: value
-        for name, value in model.state_dict().items()
-        if not head and name.rpartition(".")[0] == layers[-1]
-    }
+    *_, (last, _) = ((n, m) for n, m in model.named_modules() if [*m.parameters(recurse=False)])
+    state = {} if head else model.state_dict()
+    own = {name: value for name, value in state.items() if name.rpartition(".")[0] == last}
     try:
         model.load_state_dict({**weights, **own})
     except RuntimeError as error:
@@ -120,11 +98,7 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = F
 
 
 def find_factory(name: str) -> ModelFactory:
-    """Return the function that makes the nets of a name, and import it if needed.
-
-    Raises:
-        ConfigurationError: if the name is unknown or cannot be imported, or names no function.
-    """
+    """Return the function that makes the nets of a name, and import it if needed."""
     name = model_name(name)
     if name in MODELS:
         return MODELS[name]
@@ -133,11 +107,7 @@ def find_factory(name: str) -> ModelFactory:
 
 
 def model_name(name: str) -> str:
-    """Return a net's name as in `MODELS`, or an import path unchanged.
-
-    Raises:
-        ConfigurationError: if the name is neither.
-    """
+    """Return a net's name as in `MODELS`, or an import path unchanged."""
     if is_import_path(name):
         return name
     return find_name("model", name, MODELS, more=", and package.module:factory for one of your own")

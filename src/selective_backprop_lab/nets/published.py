@@ -16,14 +16,10 @@ Logits = Float[Tensor, "candidate logit"]
 
 
 class Classifier(nn.Module):
-    """Features, averaged over the image, and a linear layer.
+    """Features with so many channels at last, averaged over the image, and a linear layer.
 
-    Args:
-        features: the layers from images to feature maps, in order.
-        channels: number of channels of the last feature maps.
-        classes: number of logits to return.
-        he: whether to begin with He's weights, which keep gradients equally large in all layers,
-            and biases of 0. The nets of Kuang's pytorch-cifar begin with torch's defaults.
+    With `he`, it begins with He's weights, which keep gradients equally large in all layers, and
+    biases of 0. The nets of Kuang's pytorch-cifar begin with torch's defaults.
 
     Source:
         He et al. 2015, arXiv:1502.01852, equation 14.
@@ -157,9 +153,7 @@ def _blocks(depth: int, others: int) -> int:
 
 
 def _residual_features(
-    channels_in: int,
-    groups: Sequence[tuple[int, int]],
-    shortcut: Callable[[int, int], nn.Module],
+    channels_in: int, groups: Sequence[tuple[int, int]], shortcut: Callable[[int, int], nn.Module]
 ) -> Iterator[nn.Module]:
     channels = groups[0][0]
     yield from step(channels_in, channels)
@@ -175,8 +169,7 @@ class _ResidualBlock(nn.Module):
         super().__init__()
         stride = 1 if shortcut is None else 2
         self.inner = nn.Sequential(
-            *step(channels_in, channels, stride=stride),
-            *normed(channels, channels),
+            *step(channels_in, channels, stride=stride), *normed(channels, channels)
         )
         self.shortcut = shortcut
 

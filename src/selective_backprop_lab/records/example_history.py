@@ -38,11 +38,7 @@ UInt8s = Annotated[np.ndarray, np.uint8]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExampleHistory:
-    """The history of each example of one run. The annotations are the format of the file.
-
-    Raises:
-        ValueError: if a value is of another type or shape, or is not an existing class or index.
-    """
+    """The history of each example of one run. The annotations are the format of the file."""
 
     passes: float  # how often an unpruned example came up for training, on average
     class_name: tuple[str, ...]  # in order of the labels
@@ -111,13 +107,10 @@ def extremes(
 ) -> dict[str, Int64[np.ndarray, " example"]]:
     """Return all examples in two orders: the "most" and the "least" selected first.
 
-    If examples were selected equally often, the harder one counts as selected more. Examples that
-    were never seen, with a mean loss of NaN, come last.
+    Of examples selected equally often, the harder counts as selected more. Those never seen come
+    last.
     """
-    return {
-        "most": np.lexsort((-loss_mean, -selected)),
-        "least": np.lexsort((loss_mean, selected)),
-    }
+    return {"most": np.lexsort((-loss_mean, -selected)), "least": np.lexsort((loss_mean, selected))}
 
 
 def examples_path(record: str | Path) -> Path:
@@ -126,11 +119,7 @@ def examples_path(record: str | Path) -> Path:
 
 
 def write_examples(history: ExampleHistory, record: str | Path) -> Path:
-    """Write the history of a run's examples beside its record, whole or not at all.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
+    """Write the history of a run's examples beside its record, whole or not at all."""
     arrays = {name: value for name, value in vars(history).items() if value is not None}
     path = examples_path(record)
     with replacing(path) as file:
@@ -139,11 +128,7 @@ def write_examples(history: ExampleHistory, record: str | Path) -> Path:
 
 
 def read_examples(record: str | Path) -> ExampleHistory | None:
-    """Return the history of a run's examples; None if there is no file.
-
-    Raises:
-        RecordError: if the file is damaged, or of another version.
-    """
+    """Return the history of a run's examples; None if there is no file."""
     path = examples_path(record)
     if not path.is_file():
         return None

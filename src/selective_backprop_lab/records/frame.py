@@ -8,6 +8,7 @@
 All pages, tables, figures and verdicts are computed from this table; see `analysis`.
 """
 
+import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -19,6 +20,7 @@ import pandas as pd
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.datasets import TEXTS, base_name
+from selective_backprop_lab.records.lines import flat
 from selective_backprop_lab.records.provenance import machine_of
 from selective_backprop_lab.records.schema import Point, Run, read_runs
 
@@ -79,7 +81,13 @@ def frame(*places: str | Path) -> pd.DataFrame:
     Raises:
         RecordError: if a folder is missing, or one of its records cannot be read.
     """
-    return frame_of(run for place in places for run in read_runs(place))
+    collects = gc.isenabled()
+    gc.disable()  # it would look through all that was read, again and again
+    try:
+        return frame_of(run for place in places for run in read_runs(place))
+    finally:
+        if collects:
+            gc.enable()
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
@@ -120,17 +128,6 @@ def length_of(run: Run) -> Budget:
 def is_text(data: Any) -> bool:
     """Whether a name stands for text, in which each byte is predicted from the bytes before."""
     return base_name(str(data)) in TEXTS
-
-
-def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= {f"{key}.{inner}": entry for inner, entry in flat(value).items()}
-        else:
-            found[key] = value
-    return found
 
 
 def _rows(run: Run) -> Iterator[tuple[Any, ...]]:

@@ -14,10 +14,15 @@ from typing import Any, TypedDict
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
-# Only lines that match need to be revived: they hold non-finite numbers, or perhaps a text that is
-# not printable.
-_SPELLED = re.compile(rb'"(NaN|-?Infinity)"|[\\\x7f-\xff]')
+_UNUSUAL = (b'NaN"', b'Infinity"', b"\\", b"\x7f")
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
 class Strategy(TypedDict):
@@ -38,30 +43,25 @@ def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
 
     It may hold numbers (also of NumPy and torch), text, booleans, None, and lists and mappings of
     them. Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
-
-    Raises:
-        RecordError: if the mapping holds anything else.
     """
-    return json.dumps(_plain(entry), sort_keys=sort, allow_nan=False).encode() + b"\n"
+    try:  # the usual case, and fast
+        line = json.dumps(entry, sort_keys=sort, allow_nan=False)
+    except (TypeError, ValueError):
+        line = json.dumps(_plain(entry), sort_keys=sort, allow_nan=False)
+    return line.encode() + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Return the mapping that a line holds; its texts are `printable`.
-
-    Raises:
-        ValueError: if the line is not strict JSON in UTF-8, or holds something else.
-    """
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
+    """Return the mapping that a line holds; its texts are `printable`."""
     try:
-        entry = json.loads(line.decode(), parse_constant=refuse)
+        entry = _JSON.decode(line.decode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(entry, dict):
         raise ValueError(f"a {type(entry).__name__} where an object is expected")
-    return _revive(entry) if _SPELLED.search(line) else entry
+    # Others hold neither non-finite numbers nor texts that may not be printable.
+    usual = line.isascii() and not any(part in line for part in _UNUSUAL)
+    return entry if usual else _revive(entry)
 
 
 def printable(text: str) -> str:
@@ -70,6 +70,17 @@ def printable(text: str) -> str:
     Line breaks and tabs become blanks; what else cannot be printed or encoded becomes "?".
     """
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found |= {f"{key}.{inner}": entry for inner, entry in flat(value).items()}
+        else:
+            found[key] = value
+    return found
 
 
 def record_name(identity: Mapping[str, Any]) -> str:

@@ -7,7 +7,8 @@ file and in the pack, the file is read.
 
 import lzma
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,15 +20,11 @@ from selective_backprop_lab.records.lines import Identity, decode, record_name
 PACK = "runs.jsonl.xz"
 # Bytes, uncompressed: enough for about 100,000 runs. A whole pack is read into memory.
 _LARGEST = 2**28
-_HEADER = b'{"kind": "run"'
+_HEADERS = re.compile(rb'^(?={"kind": "run")', re.MULTILINE)
 
 
 def packed(folder: Path) -> Mapping[str, bytes]:
-    """Return the lines of each record in a folder's pack, by name; empty without a pack.
-
-    Raises:
-        RecordError: if the pack cannot be read.
-    """
+    """Return the lines of each record in a folder's pack, by name; empty without a pack."""
     path = folder / PACK
     if not path.is_file():
         return {}
@@ -40,9 +37,6 @@ def pack(files: Iterable[Path]) -> None:
 
     A file must have the name of its record, because a pack keeps no other. Find and pack the files
     within `locked(folder)`.
-
-    Raises:
-        RecordError: if an existing pack cannot be read, or would become too large.
     """
     folders: dict[Path, list[Path]] = {}
     for file in files:
@@ -62,12 +56,7 @@ def pack(files: Iterable[Path]) -> None:
 
 
 def unpack_into(folder: Path, source: Path) -> list[Path]:
-    """Write the records of a pack as files, and return their paths in order of name.
-
-    Raises:
-        RecordError: if the pack cannot be read, or a record's file exists already or cannot be
-            written.
-    """
+    """Write the records of a pack as files, and return their paths in order of name."""
     records = _split(source)
     there = [name for name in records if os.path.lexists(folder / name)]
     if there:
@@ -86,35 +75,29 @@ def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
 
 
 def _split(path: Path) -> dict[str, bytes]:
-    """Return each record of a pack by name."""
-    records: dict[str, list[bytes]] = {}
-    lines: list[bytes] = []
-    for number, line in enumerate(_lines(path), start=1):
-        if number == 1 or line.startswith(_HEADER):
-            try:
-                identity = read_value(decode(line).get("identity"), Identity, "identity")
-            except ValueError as error:
-                raise sb.RecordError(
-                    f"{path}, line {number}: no header of a record ({error})."
-                ) from error
-            lines = records.setdefault(record_name(identity), [])
-            lines.clear()
-        lines.append(line)
-    return {name: b"".join(lines) for name, lines in records.items()}
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a pack, and stop if it unpacks to too much."""
-    room = _LARGEST
+    """Return each record of a pack by name; nothing is read from one that unpacks to too much."""
     try:
         with lzma.open(path) as file:
-            while line := file.readline(room + 1):
-                room -= len(line)
-                if room < 0:
-                    raise sb.RecordError(
-                        f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, more than "
-                        "`selective-backprop pack` ever writes."
-                    )
-                yield line
+            content = file.read(_LARGEST + 1)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
+    if len(content) > _LARGEST:
+        raise sb.RecordError(
+            f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, more than "
+            "`selective-backprop pack` ever writes."
+        )
+    records: dict[str, bytes] = {}
+    number = 1
+    for record in filter(None, _HEADERS.split(content)):
+        try:
+            # What follows the identity does not name the record, and is long.
+            start, more, _ = record.partition(b"\n")[0].partition(b', "config": ')
+            header = decode(start + b"}" if more else start)
+            identity = read_value(header.get("identity"), Identity, "identity")
+        except ValueError as error:
+            raise sb.RecordError(
+                f"{path}, line {number}: no header of a record ({error})."
+            ) from error
+        records[record_name(identity)] = record
+        number += record.count(b"\n")
+    return records

@@ -85,12 +85,9 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_version() -> str:
-    """Say which source code this package runs.
+    """Say which source code runs: `git 1a2b3c4d5e6f`, perhaps with ` + uncommitted changes`.
 
-    Returns:
-        "git 1a2b3c4d5e6f", with " + uncommitted changes" if the package's files differ from that
-        commit. If git does not track the package's files, the version of the installed package, or
-        "0+unknown".
+    If git does not track the package's files, it is the version of the installed package.
     """
     tracked = _ask("git", "ls-files", "--error-unmatch", "__init__.py")
     commit = _ask("git", "rev-parse", "--verify", "HEAD") if tracked else None

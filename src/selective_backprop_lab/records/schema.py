@@ -193,17 +193,8 @@ def record_path(folder: str | Path, header: Header) -> Path:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read one record, up to its last whole line, from its file or from the pack beside it.
-
-    Raises:
-        RecordError: if the record cannot be read, does not begin with a header of this schema, or
-            holds an invalid line. A last line that was cut off is ignored.
-    """
+    """Read one record, up to its last whole line, from its file or from the pack beside it."""
     path = Path(path)
-    if (shown := printable(path.name)) != path.name:
-        raise sb.RecordError(
-            f"{path.with_name(shown)}: its name holds control characters; rename the file."
-        )
     if path.exists() and not path.is_file():  # a named pipe would never end
         raise sb.RecordError(f"{path}: cannot be read (not a file).")
     try:
@@ -214,6 +205,15 @@ def read_run(path: str | Path) -> Run:
             raise sb.RecordError(f"{path}: there is no such record.") from error
     except OSError as error:
         raise sb.RecordError(f"{path}: cannot be read ({error.strerror}).") from error
+    return _run(path, content)
+
+
+def _run(path: Path, content: bytes) -> Run:
+    """Return what a record holds."""
+    if (shown := printable(path.name)) != path.name:
+        raise sb.RecordError(
+            f"{path.with_name(shown)}: its name holds control characters; rename the file."
+        )
     # Bytes after the last line break were being written when the run died.
     lines = content.split(b"\n")[:-1]
     if not lines:
@@ -254,19 +254,23 @@ def is_recorded(path: Path) -> bool:
 
 
 def record_paths(folder: str | Path) -> list[Path]:
-    """Return the paths of all records of a folder, also of packed ones, in order of name.
-
-    Raises:
-        RecordError: if the folder is missing, or its pack cannot be read.
-    """
-    folder = _existing(folder)
-    names = {path.name for path in folder.glob(f"*{SUFFIX}")}
-    return [folder / name for name in sorted(names.union(packed(folder)))]
+    """Return the paths of all records of a folder, also of packed ones, in order of name."""
+    return [*_contents(folder)]
 
 
 def read_runs(folder: str | Path) -> list[Run]:
     """Read all records of a folder in order of name, except `.partial` and `.replaced` ones."""
-    return [read_run(path) for path in record_paths(folder)]
+    return [
+        read_run(path) if content is None else _run(path, content)
+        for path, content in _contents(folder).items()
+    ]
+
+
+def _contents(folder: str | Path) -> dict[Path, bytes | None]:
+    """Return the path of each record of a folder, with its lines if only the pack holds it."""
+    folder = _existing(folder)
+    found = {**packed(folder), **{path.name: None for path in folder.glob(f"*{SUFFIX}")}}
+    return {folder / name: found[name] for name in sorted(found)}
 
 
 def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
@@ -274,10 +278,6 @@ def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
 
     Returns:
         The number of these records, and why other files of the folder are left where they are.
-
-    Raises:
-        RecordError: if the folder is missing, or its pack cannot be read or written, or would
-            become too large.
     """
     loose, problems = list[Path](), list[str]()
     folder = _existing(folder)

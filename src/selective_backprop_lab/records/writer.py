@@ -32,15 +32,6 @@ class RunWriter:
     """Record one run while it happens; without `end` the run stays unfinished.
 
     Until it is closed, the record is locked. Open it within `locked(folder)`, unless `is_locked`.
-
-    Example:
-        >>> import tempfile
-        >>> identity = {"strategy": {"name": "traditional"}, "seed": 0, "data": "digits"}
-        >>> header = Header.here(identity, {"data": "digits"}, device="cpu", command="…")
-        >>> with tempfile.TemporaryDirectory() as folder, RunWriter.open(folder, header) as writer:
-        ...     writer.end({"updates": 0})
-        ...     read_run(writer.path).finished
-        True
     """
 
     def __init__(self, path: Path, lines: Sequence[bytes]) -> None:
@@ -56,12 +47,9 @@ class RunWriter:
     def open(cls, folder: str | Path, header: Header, *, replace: bool = False) -> "RunWriter":
         """Start the record of a run in a folder, which is made if it is missing.
 
-        An unfinished record of the same run is renamed to end in `.partial`. With `replace`, a
-        finished record is renamed to end in `.replaced`; from a pack, it is copied to such a file.
-        A number follows if there are several. The histories of their examples are renamed likewise.
-
-        Raises:
-            TakenError: if this run is recorded and finished, and `replace` is not set.
+        An unfinished record of the same run, with its examples' history, is renamed to end in
+        `.partial`. With `replace`, a finished one is renamed to end in `.replaced`, also from a
+        pack; without, it is a `TakenError`. A number follows if there are several.
         """
         path = record_path(folder, header)
         first, finished = _line(header), is_finished(path)
@@ -97,13 +85,9 @@ class RunWriter:
         entries = sorted([*points, *observations], key=lambda entry: entry.progress)
         return cls(path, [_line(entry) for entry in (header, *entries)])
 
-    def point(self, point: Point) -> None:
-        """Record an evaluation; it is on the disk when this returns."""
-        self._append(_line(point))
-
-    def observation(self, observation: Observation) -> None:
-        """Record what a probe saw; it is on the disk when this returns."""
-        self._append(_line(observation))
+    def add(self, entry: Point | Observation) -> None:
+        """Record an evaluation, or what a probe saw; it is on the disk when this returns."""
+        self._append(_line(entry))
 
     def end(self, meters: Mapping[str, Any], **more: Any) -> None:
         """Record that the run is finished, with the counts over the whole run."""

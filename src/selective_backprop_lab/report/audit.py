@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Template
-from PIL import Image
 
 import selective_backprop as sb
 from selective_backprop_lab.analysis.loading import read_histories, read_same_data
@@ -19,6 +18,7 @@ from selective_backprop_lab.data.folders import inside
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.report.examples import portraits
 
 _MEASURES = ("precision", "recall")
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)  # of the data set, the most suspicious first
@@ -64,9 +64,8 @@ class Audit:
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return the most suspicious examples as texts to show."""
         found, names = self.suspects, self.class_names
-        assert found.labels is not None
-        assert found.predictions is not None
-        assert found.confidences is not None
+        labels, predictions, sure = found.labels, found.predictions, found.confidences
+        assert labels is not None and predictions is not None and sure is not None
         count = min(count, len(found))
         likely = found.likely(count)
         return [
@@ -75,9 +74,9 @@ class Audit:
                 "index": int(found.indices[i]),
                 "suspicion": f"{found.suspicion[i]:.3f}",
                 "looks": int(found.looks[i]),
-                "label": names[found.labels[i]],
-                "prediction": "–" if found.predictions[i] < 0 else names[found.predictions[i]],
-                "confidence": "–" if np.isnan(c := found.confidences[i]) else f"{c:.0%}",
+                "label": names[labels[i]],
+                "prediction": "–" if predictions[i] < 0 else names[predictions[i]],
+                "confidence": "–" if np.isnan(sure[i]) else f"{sure[i]:.0%}",
                 "likely": likely[i],
             }
             for i in range(count)
@@ -89,9 +88,6 @@ def audit_runs(places: Sequence[Path]) -> Audit:
 
     If the runs' data differ, the runs of the most frequent data are audited. What cannot be used is
     left out and named.
-
-    Raises:
-        RecordError: if no run is left.
     """
     runs, problems = read_same_data(places)
     histories, unread = read_histories(runs)
@@ -100,7 +96,11 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     for run in each_run(runs):
         history = histories.get(Path(run.folder, run.run))
         if history is None:
-            problems.append(_why_none(run))
+            problems.append(
+                f"{run.run}: nothing is known of its examples. Only train and compare record them, "
+                "when a run ends. To continue a run of train, add --resume; to repeat a run, add "
+                f"--again. It was made by: {run.command}"
+            )
         else:
             seen.append((run, history))
     kept = _of_usual_labels(seen, problems)
@@ -147,15 +147,6 @@ def _of_usual_labels(
     return kept
 
 
-def _why_none(run: Any) -> str:
-    """Say which command would record the history of a run's examples."""
-    return (
-        f"{run.run}: nothing is known of its examples. Only train and compare record them, when a "
-        f"run ends. To continue a run of train, add --resume; to repeat a run, add --again. It was "
-        f"made by: {run.command}"
-    )
-
-
 def top_table(found: Audit, count: int) -> Table:
     """Return the most suspicious examples as a table for the terminal."""
     rows = found.rows(count)
@@ -200,20 +191,13 @@ def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
     Pictures go into a folder `suspects`, named by the examples' indices in the data set.
     """
     suspects, listed = found.suspects, found.suspects.indices[:count]
-    pictures = {
-        index: image
-        for history in found.histories
-        if history.portrait_image is not None
-        for index, image in zip(
-            history.portrait_index.tolist(), history.portrait_image, strict=True
-        )
-    }
+    pictures = portraits(found.histories)
     names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
     if names:
         inside(folder, "suspects").mkdir(exist_ok=True)
     for index, name in names.items():
         with replacing(folder / name) as file:
-            Image.fromarray(np.squeeze(pictures[index])).save(file, "PNG")
+            pictures[index].save(file, "PNG")
     times = sum(each.selected[listed].astype(np.int64) for each in found.histories)
     extra: dict[str, Sequence[object]] = {
         "mean_loss": [f"{each:.4f}" for each in found.mean("loss_mean")[listed]],

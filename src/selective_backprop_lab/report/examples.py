@@ -58,11 +58,8 @@ def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
 def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
     """Return how often the examples of each class were trained on, in percent of all chances.
 
-    An example has one chance in each pass over the data, pruned or not. If a class was pruned away,
-    its share is therefore low.
-
-    Returns:
-        Percentages, with the interval over seeds; NaN for a class without examples.
+    An example has one chance in each pass over the data, pruned or not. NaN for a class without
+    examples.
     """
     shares = []
     for history in histories:
@@ -123,21 +120,25 @@ def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
 
 def faces(histories: Sequence[ExampleHistory], indices: Collection[int]) -> dict[int, str]:
     """Return the images of some examples as data URLs."""
-    shown = {
-        index: image
+    found = {}
+    for index, image in portraits(histories).items():
+        if index in indices:
+            file = io.BytesIO()
+            image.save(file, "PNG", optimize=True)
+            found[index] = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return found
+
+
+def portraits(histories: Sequence[ExampleHistory]) -> dict[int, Image.Image]:
+    """Return all pictures that were recorded, by the examples' indices."""
+    return {
+        index: Image.fromarray(np.squeeze(image))
         for history in histories
         if history.portrait_image is not None
         for index, image in zip(
             history.portrait_index.tolist(), history.portrait_image, strict=True
         )
     }
-    return {index: _as_png(image) for index, image in shown.items() if index in indices}
-
-
-def _as_png(image: np.ndarray) -> str:
-    file = io.BytesIO()
-    Image.fromarray(np.squeeze(image)).save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
@@ -148,9 +149,8 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
     relative = known / np.where(in_all > 0, in_all, 1.0)
     apart = np.ptp(relative, axis=0)
     if len(relative) == 1:
-        apart = np.where(
-            np.isfinite([share.mean for share in shares[0]]), np.abs(relative[0] - 1.0), 0.0
-        )
+        known_one = np.isfinite([share.mean for share in shares[0]])
+        apart = np.where(known_one, np.abs(relative[0] - 1.0), 0.0)
     return sorted(np.argsort(-apart, kind="stable")[:count].tolist())
 
 
@@ -159,38 +159,28 @@ def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
 
     Strategies that trained on everything are left out.
     """
-    names = examined(kept)[0][-1].class_name if kept else ()
-    found = {label: class_shares(own.values()) for label, own in kept.items()} if names else {}
-    found = {
-        label: share for label, share in found.items() if any(each.mean < _ALL for each in share)
-    }
+    found = {label: class_shares(own.values()) for label, own in kept.items()}
+    found = {label: own for label, own in found.items() if any(each.mean < _ALL for each in own)}
     if not found:
         return None
+    names = examined(kept)[0][-1].class_name
     rows = widest_classes([*found.values()], CLASSES)
     with matplotlib.rc_context(SETTINGS):
         height = 1.2 + (0.15 + 0.1 * len(found)) * len(rows)
         figure = Figure(figsize=(8, height), layout="constrained")
         axes = figure.subplots()
         for position, (label, share) in enumerate(found.items()):
-            means, halves = (
-                np.array([getattr(share[row], name) for row in rows])
-                for name in ("mean", "half_width")
-            )
+            means = np.array([share[row].mean for row in rows])
+            halves = np.array([share[row].half_width for row in rows])
             places = np.arange(len(rows)) + 0.7 * ((position + 0.5) / len(found) - 0.5)
-            # Intervals are cut off below 0 and above 100.
-            ends = np.maximum(0.0, 100.0 - means)  # a mean may exceed 100
-            bars = np.nan_to_num([np.minimum(halves, means), np.minimum(halves, ends)])
+            # Intervals are cut off below 0 and above 100; a mean may exceed 100.
+            bars = np.nan_to_num(np.minimum(halves, [means, np.maximum(0.0, 100.0 - means)]))
             colour, hollow = look[label].colour, look[label].dash != "solid"
-            axes.errorbar(
-                means,
-                places,
-                xerr=bars,
-                fmt="o",
-                color=colour,
-                markerfacecolor="white" if hollow else colour,
-                elinewidth=1,
-                label=label,
-            )
+            dot: dict[str, Any] = {
+                "color": colour,
+                "markerfacecolor": "white" if hollow else colour,
+            }
+            axes.errorbar(means, places, xerr=bars, fmt="o", elinewidth=1, label=label, **dot)
         axes.set_yticks(range(len(rows)), [names[row] for row in rows])
         axes.invert_yaxis()
         axes.set_xlim(left=0)

@@ -40,14 +40,7 @@ from selective_backprop_lab.report.panels import (
     label_ends,
     scale_error,
 )
-from selective_backprop_lab.report.styles import (
-    BANDED,
-    LEADERS,
-    Style,
-    ceiling,
-    span,
-    styles,
-)
+from selective_backprop_lab.report.styles import BANDED, LEADERS, Style, ceiling, span, styles
 
 
 def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "seconds") -> None:
@@ -70,9 +63,8 @@ def drawn(figure: Figure, kind: str) -> bytes:
 def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
     """Draw error against cost and against time, final errors, and where the time went.
 
-    If there are too many arms to tell curves apart, only those with the lowest final errors get
-    curves. Final errors and time have a row for each arm. Unfinished runs are thin and dotted.
-    Where no seconds compare, there is nothing about time.
+    Of too many arms, only those with the lowest final errors get curves. Unfinished runs are thin
+    and dotted. Where no seconds compare, there is nothing about time.
     """
     found, rows = arms(comparison), ranking(comparison)
     shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
@@ -203,8 +195,7 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
         lowest = min(plain, key=plain.__getitem__)
         axes.axvline(plain[lowest], color=look[lowest].colour, linewidth=1, dashes=(4, 3))
     _name_rows(
-        axes,
-        [row.arm.iloc[0] + ("" if len(counted(row)) else " (unfinished)") for row in rows],
+        axes, [row.arm.iloc[0] + ("" if len(counted(row)) else " (unfinished)") for row in rows]
     )
     scale_error(axes, span(means, reach), sideways=True)
     names = [f"length {each.short}" for each in found] if len(found) > 1 else []

@@ -14,12 +14,7 @@ from selective_backprop_lab.analysis.findings import conclusion
 from selective_backprop_lab.analysis.summary import comparison_table, records_table
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.report.examples import (
-    CLASSES,
-    draw_classes,
-    gallery,
-    kept_histories,
-)
+from selective_backprop_lab.report.examples import CLASSES, draw_classes, gallery, kept_histories
 from selective_backprop_lab.report.figures import differences, drawn, overview
 from selective_backprop_lab.report.styles import styles
 
@@ -36,9 +31,6 @@ def write_report(
 
     `axis` names the seconds to show. The page is written to a temporary file first, so that nobody
     ever reads half of it.
-
-    Raises:
-        OSError: if the file cannot be written.
     """
     path = Path(path)
     kept, without = kept_histories(comparison, histories or {})

@@ -107,11 +107,7 @@ class Span:
 def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
     """Return the part of an error axis to show: all means, and the ends of intervals in `reach`.
 
-    For curves, leave `reach` out, because a wide band would flatten all lines. An interval that
-    reaches far down is cut at half of the lowest mean.
-
-    Returns:
-        None if no mean is finite.
+    An interval that reaches far down is cut at half of the lowest mean. None if no mean is finite.
     """
     seen = [mean for mean in means if math.isfinite(mean)]
     if not seen:
@@ -154,8 +150,7 @@ def styles(comparison: pd.DataFrame) -> dict[str, Style]:
 def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return the seconds that each phase took in a whole run, as a mean over an arm's timed runs.
 
-    There is a row for each arm, and a column for each phase that took time. Known phases come
-    first, in the order of the work.
+    There is a row for each arm. Known phases come first, in the order of the work.
     """
     rows = []
     for own in map(counted, each):

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.records.files import locked
 from selective_backprop_lab.records.pack import PACK
 from selective_backprop_lab.records.schema import Point, Run, pack_finished
 from selective_backprop_lab.records.writer import TakenError
-from selective_backprop_lab.runner.engine import Engine
 from selective_backprop_lab.runner.local_pool import run_local
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.resumable_run import ResumableRun
@@ -32,7 +32,6 @@ def run_grid(
     store: RunStore,
     *,
     watch: Watch = lambda config, point: None,
-    engine: Engine = run_local,
     jobs: int = 1,
     threads: int = 1,
     interleave: bool = True,
@@ -43,43 +42,30 @@ def run_grid(
     """Train runs that are not recorded yet, and return the records of all runs.
 
     If this is stopped at any moment, running runs lose at most the work since their last
-    checkpoints. Call it again to continue from there. Several processes can do this in one folder
-    at the same time: a run that another process is training is waited for at the end.
+    checkpoints. Call it again to continue from there, or, without `resume`, to start these again.
+    Several processes can do this in one folder at the same time: a run that another process is
+    training is waited for at the end.
 
-    Args:
-        configs: what to run. Groups of runs that take turns are begun in the order of their first.
-        store: where records are written, and where data are read.
-        watch: called with each evaluation.
-        engine: carries out the groups, in processes of this machine or of a cluster.
-        jobs: how many groups run at a time; with 2 or more, each runs in its own process.
-        threads: CPU threads of each process.
-        interleave: whether the runs of the same data, seed and length take turns. Otherwise each
-            run is its own group.
-        log_examples: whether to record the history of each training example.
-        replace: whether to repeat runs that are recorded already; old records are kept.
-        resume: whether interrupted runs continue from their checkpoints, or start again.
-
-    Returns:
-        One finished record for each run, in the order of `configs`.
+    With `interleave`, the runs of the same data, seed and length are a group that takes turns.
+    `jobs` groups run at a time, each in its own process if there are 2 or more. With `replace`,
+    recorded runs are repeated, and old records kept. With `log_examples`, the history of each
+    training example is recorded.
 
     Raises:
-        RecordError: if a record cannot be read or written, or a checkpoint is of another run.
         LossError: if runs met losses that are not finite; raised after all other runs are done.
         SelectiveBackpropError: if a run raised another error; the other runs save what they did.
-        KeyboardInterrupt: after Ctrl-C, when everything is saved.
-        SystemExit: after SIGTERM, when everything is saved.
+        KeyboardInterrupt, SystemExit: after Ctrl-C or SIGTERM, when everything is saved.
     """
-    groups: dict[object, list[RunConfig]] = {}
+    missing = list[RunConfig]()
     for config in configs:
         if not replace and store.has_finished(config):
             watch(config, None)
         else:
-            data = config.recipe.data, config.limit, *config.drawn, config.held_out
-            key = *data, config.seed, config.length
-            groups.setdefault(key if interleave else config, []).append(config)
+            missing.append(config)
     # This comes before processes start, because each would train the same net again.
-    for config in {each.pretraining: each for group in groups.values() for each in group}.values():
+    for config in {each.pretraining: each for each in missing}.values():
         store.weights(config)
+    groups = _groups(missing) if interleave else [[each] for each in missing]
     failed: list[str] = []
 
     def take_in(group: _Group, step: _Step) -> None:
@@ -88,35 +74,39 @@ def run_grid(
         else:
             watch(*step)
 
-    # Each task of a Ray cluster has a GPU of its own.
-    several = engine is run_local and min(jobs, len(groups)) > 1
+    several = min(jobs, len(groups)) > 1
     work = [
         _Group(group, store, log_examples, replace, resume, several and group[0].device != "cpu")
-        for group in groups.values()
+        for group in groups
     ]
-    engine(work, jobs=jobs, threads=threads, watch=take_in)
+    run_local(work, jobs=jobs, threads=threads, watch=take_in)
     if (store.folder / PACK).exists():
         pack_finished(store.folder)
     if failed:
         raise sb.LossError("\n".join(failed))
     if taken := [config for config in configs if not store.read(config).finished]:
-        names = ", ".join(config.record_name for config in taken)
-        message = f"another process is training {names}; waiting until it is done"
-        warnings.warn(message, sb.SelectionWarning, stacklevel=2)
-        with locked(store.path(taken[0])):  # free as soon as the other process ends the run or dies
-            pass
-        run_grid(
-            taken,
-            store,
-            watch=watch,
-            engine=engine,
-            jobs=jobs,
-            threads=threads,
-            interleave=interleave,
-            log_examples=log_examples,
-            resume=resume,
-        )
+        _wait(taken, store)
+        more: dict[str, Any] = {"interleave": interleave, "log_examples": log_examples}
+        run_grid(taken, store, watch=watch, jobs=jobs, threads=threads, resume=resume, **more)
     return [store.read(config) for config in configs]
+
+
+def _groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
+    """Return the runs of the same data, seed and length together."""
+    groups: dict[object, list[RunConfig]] = {}
+    for config in configs:
+        data = config.recipe.data, config.limit, *config.drawn, config.held_out
+        groups.setdefault((*data, config.seed, config.length), []).append(config)
+    return [*groups.values()]
+
+
+def _wait(taken: Sequence[RunConfig], store: RunStore) -> None:
+    """Wait until another process ends one of the runs that it is training, or dies."""
+    names = ", ".join(config.record_name for config in taken)
+    message = f"another process is training {names}; waiting until it is done"
+    warnings.warn(message, sb.SelectionWarning, stacklevel=3)
+    with locked(store.path(taken[0])):
+        pass
 
 
 _Step = tuple[RunConfig, Point] | str
@@ -125,7 +115,7 @@ _Step = tuple[RunConfig, Point] | str
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Runs that take turns in one process, each with its own record: the engines' `Job`."""
+    """Runs that take turns in one process, each with its own record: a `Job`."""
 
     configs: Sequence[RunConfig]
     store: RunStore
@@ -139,10 +129,6 @@ class _Group:
         first = self.configs[0]
         alone = f"{first.arm}, " if len(self.configs) == 1 else ""
         return f"{alone}seed {first.seed}, {first.length}"
-
-    @property
-    def gpus(self) -> int:
-        return int(self.configs[0].device != "cpu")
 
     def steps(self) -> Generator[_Step]:
         """Train the runs, or the rest of them; losses that are not finite end only their run."""

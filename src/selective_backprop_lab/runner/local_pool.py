@@ -1,4 +1,4 @@
-"""The engine of this machine: one process, or several side by side.
+"""Carry out jobs in one process, or in several side by side.
 
 `concurrent.futures.ProcessPoolExecutor` and joblib's loky cannot replace it. Both return a job's
 result only at its end. Steps would need a queue that all workers share, and a killed worker may
@@ -11,22 +11,44 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from selective_backprop_lab.runner.engine import JobT, killed, steps_and_error
+import selective_backprop as sb
 from selective_backprop_lab.training.stopping import sigterm_leaves
 from selective_backprop_lab.training.threads import limit_threads
 
 PATIENCE = 30.0  # seconds that a process gets for its last checkpoint
 
 
+@runtime_checkable
+class Job(Protocol):
+    """Work that leaves files behind, and can be sent to another process."""
+
+    @property
+    def name(self) -> str:
+        """The job's name in error messages."""
+
+    def steps(self) -> Generator[Any]:
+        """Do the job, or the rest of it, and yield the result of each step.
+
+        If it is closed early, or interrupted by Ctrl-C or SIGTERM, the job saves what it has done.
+        """
+
+
+JobT = TypeVar("JobT", bound=Job)
+
+
 def run_local(
     work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
 ) -> None:
-    """Carry out jobs as an `Engine` does; with `jobs` of 2 or more, each in its own process."""
+    """Carry out jobs, in order; with `jobs` of 2 or more, so many at a time in own processes.
+
+    Each operation of a process uses `threads` threads. `watch` is called with each step of a job.
+    """
     if jobs == 1 or len(work) < 2:
         for job in work:
             with closing(job.steps()) as steps:
@@ -52,7 +74,11 @@ def run_local(
                 try:
                     step = connection.recv()
                 except (EOFError, OSError) as error:
-                    raise killed(list(running.values())) from error
+                    names = "; ".join(job.name for job in running.values())
+                    raise sb.RecordError(
+                        f"a process was killed while these ran: {names}. Finished runs are kept. "
+                        "Repeat the command, with fewer --jobs if memory ran out."
+                    ) from error
                 if isinstance(step, Exception):
                     raise step
                 if step is not None:
@@ -86,10 +112,22 @@ def _work(connection: Connection, threads: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent is gone or no longer listens
         for job in iter(connection.recv, None):
-            with sigterm_leaves(), closing(steps_and_error(job)) as steps:
+            with sigterm_leaves(), closing(_steps_and_error(job)) as steps:
                 for step in steps:
                     connection.send(step)
             connection.send(None)
+
+
+def _steps_and_error(job: Job) -> Generator[Any]:
+    """Yield a job's steps and, if it fails, the error in a form that any process can read."""
+    try:
+        with closing(job.steps()) as steps:
+            yield from steps
+    except sb.SelectiveBackpropError as error:
+        yield error
+    except Exception as error:  # a user's model may raise anything
+        trace = "".join(traceback.format_exception(error))
+        yield sb.RecordError(f"{job.name}: {trace}")
 
 
 def _end_with_parent() -> None:

@@ -20,15 +20,9 @@ class RunProgress:
     """Show the progress of runs. Use it as a context manager, and call it with each evaluation.
 
     A line is printed for each run that ends. A terminal also shows bars, one for all runs and one
-    for each running one; elsewhere, long runs print a line from time to time.
-
-    Args:
-        console: the console to print to.
-        configs: all runs.
-        weight: returns how long a run takes, in any unit.
-        name: returns a run's name; None for strategy and seed, with the length if there are
-            several.
-        clock: returns seconds that never go backwards.
+    for each running one; elsewhere, long runs print a line from time to time. `weight` says how
+    long a run takes, in any unit. `name` replaces strategy and seed, with the length if there are
+    several.
     """
 
     def __init__(
@@ -77,16 +71,13 @@ class RunProgress:
         self._bars.update(self._all, news=f"{self._ended} of {self._runs} runs{self._time_left}")
 
     @property
-    def left(self) -> float | None:
-        """Seconds until all runs are done, at the pace so far; None if unknown."""
-        return self._bars.tasks[0].time_remaining
-
-    @property
     def _time_left(self) -> str:
-        return f", about {spell(self.left)} left" if self.left else ""
+        left = self._bars.tasks[0].time_remaining  # at the pace so far
+        return f", about {spell(left)} left" if left else ""
 
     def _show(self, config: RunConfig, name: str, point: Point) -> None:
-        state = _describe(config, point)
+        rate = f"{100 * point.trained / point.candidates:.0f} %" if point.candidates else "–"
+        state = f"{judged(config, point)}, rate {rate}, cost {point.cost:.2f} passes"
         if self._evaluated[config] == config.evaluations:
             self._ended += 1
             if config in self._under_way:
@@ -139,9 +130,3 @@ def spell(seconds: float | None) -> str:
 
 def _usual_name(config: RunConfig, *, with_length: bool) -> str:
     return f"{config.arm}, seed {config.seed}" + (f", {config.length}" if with_length else "")
-
-
-def _describe(config: RunConfig, point: Point) -> str:
-    """Return the error and the cost of a run so far."""
-    rate = f"{100 * point.trained / point.candidates:.0f} %" if point.candidates else "–"
-    return f"{judged(config, point)}, rate {rate}, cost {point.cost:.2f} passes"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import LabData, data_name, prepared, read
+from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.records.files import replacing, told
 from selective_backprop_lab.records.schema import Run, is_recorded, read_run
 from selective_backprop_lab.training.run import TrainingRun
@@ -33,12 +33,7 @@ class RunStore:
     def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
         """Return the weights that a run fine-tunes; None for a run without pretraining.
 
-        The net is trained when its weights are first needed, once for all runs of the folder. The
-        weights are kept beside the records.
-
-        Raises:
-            ConfigurationError: if the two data sets have examples of different shapes.
-            RecordError: if the weights cannot be read or written.
+        The net is trained once for all runs of the folder. The weights are kept beside the records.
         """
         plan = config.pretraining
         if plan is None:
@@ -71,19 +66,11 @@ class RunStore:
         return self.folder / config.record_name
 
     def read(self, config: RunConfig) -> Run:
-        """Return a run's record, finished or not.
-
-        Raises:
-            RecordError: if it is missing or damaged.
-        """
+        """Return a run's record, finished or not."""
         return read_run(self.path(config))
 
     def has_finished(self, config: RunConfig) -> bool:
-        """Return whether a run's record is finished, and holds what its probes saw.
-
-        Raises:
-            RecordError: if the record is damaged.
-        """
+        """Return whether a run's record is finished, and holds what its probes saw."""
         path = self.path(config)
         try:
             run = read_run(path) if is_recorded(path) else None
@@ -107,9 +94,5 @@ def load_data(
     redraw: int | None = None,
     hold_out: bool = False,
 ) -> LabData:
-    """Load data as `datasets.load` does, and keep the last two, and the last files read."""
-    name = data_name(name)
-    return prepared(name, _read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
-
-
-_read = lru_cache(maxsize=1)(read)
+    """Load data as `datasets.load` does, and keep the last two."""
+    return load(name, root=root, limit=limit, redraw=redraw, hold_out=hold_out)

@@ -9,11 +9,8 @@ from torch.optim.swa_utils import AveragedModel
 class Averaging:
     """Average a model's weights over all updates in the last part of a run.
 
-    Buffers, such as the means of BatchNorm, are those of the model in training.
-
-    Args:
-        model: the model in training.
-        share: the last fraction of the run, over which to average, in (0, 1].
+    Buffers, such as the means of BatchNorm, are those of the model in training. `share` is the last
+    fraction of the run, over which to average, in (0, 1].
 
     Source:
         Izmailov et al. 2018, arXiv:1803.05407, without its constant learning rate.

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import scipy  # it imports its parts when they are used
 import torch
 from torch import Tensor, nn
 
@@ -47,10 +48,9 @@ def area_under_curve(scores: Tensor, labels: Tensor) -> float:
 
     Ties count as a half. NaN if a class is missing.
     """
-    scores, labels = scores.double().cpu(), labels.cpu()
-    _, place, count = scores.unique(return_inverse=True, return_counts=True)
-    ranks = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1; equal scores share their mean
-    positive = int(labels.sum())
-    pairs = positive * (len(labels) - positive)
-    above = float(ranks[labels == 1].sum()) - positive * (positive + 1) / 2
+    ranks = scipy.stats.rankdata(scores.double().cpu())  # from 1; equal scores share their mean
+    chosen = labels.cpu().numpy() == 1
+    positive = int(chosen.sum())
+    pairs = positive * (len(ranks) - positive)
+    above = float(ranks[chosen].sum()) - positive * (positive + 1) / 2
     return above / pairs if pairs else math.nan

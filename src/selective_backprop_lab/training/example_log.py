@@ -45,14 +45,7 @@ class _Pass(NamedTuple):
 
 
 class ExampleLog:
-    """Store what the passes of a run show of each training example.
-
-    Args:
-        labels: labels of the training examples.
-
-    Attributes:
-        columns: arrays of one number per example, by name.
-    """
+    """Store what the passes of a run show of each training example with the given labels."""
 
     def __init__(self, labels: Int64[Tensor, " example"]) -> None:
         self._labels = labels.cpu()
@@ -60,13 +53,13 @@ class ExampleLog:
         self._waiting: list[_Pass] = []
         self._held = 0
 
-    def score(self, indices: Tensor, logits: Float[Tensor, "candidate class"] | None) -> None:
+    def score(self, indices: Tensor, logits: Float[Tensor, "row class"] | None) -> None:
         """Note a batch that is scored; without logits if another model scores it."""
-        self._wait(indices, logits, trained=False)
+        self._note(_Pass(False, indices, None if logits is None else logits.detach()))
 
     def train(self, indices: Tensor, logits: Float[Tensor, "row class"]) -> None:
         """Note a batch that is trained on."""
-        self._wait(indices, logits, trained=True)
+        self._note(_Pass(True, indices, logits.detach()))
 
     @property
     def is_full(self) -> bool:
@@ -121,18 +114,17 @@ class ExampleLog:
     def state_dict(self) -> dict[str, Any]:
         """Return all that was seen, as tensors and numbers."""
         self.flush()
-        return {
-            "columns": _tensors(self.columns),
-        }
+        arrays = self.columns.items()
+        return {"columns": {name: torch.from_numpy(array).clone() for name, array in arrays}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
-        self.columns = _arrays(state["columns"])
+        tensors = state["columns"].items()
+        self.columns = {name: tensor.numpy().copy() for name, tensor in tensors}
 
-    def _wait(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
-        logits = None if logits is None else logits.detach()
-        self._waiting.append(_Pass(trained, indices, logits))
-        self._held += len(indices) if logits is None else logits.numel()
+    def _note(self, seen: _Pass) -> None:
+        self._waiting.append(seen)
+        self._held += (seen.indices if seen.logits is None else seen.logits).numel()
 
     def _read(self, passes: list[_Pass]) -> None:
         """Compute losses and predictions from logits, in the order in which they were seen."""
@@ -155,14 +147,6 @@ class ExampleLog:
         weights = columns["looks"][informed] + _occurrence(informed)
         np.add.at(columns["doubt_sum"], informed, weights * doubts)
         np.add.at(columns["looks"], informed, 1)
-
-
-def _tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array).clone() for name, array in arrays.items()}
-
-
-def _arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy().copy() for name, tensor in tensors.items()}
 
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:

@@ -14,18 +14,10 @@ from selective_backprop_lab.preparation import forward_operations
 
 
 class Halving:
-    """Show a model images of half their side in the first part of a run.
+    """Show a model images of half their side in the first `share` of a run.
 
-    Within `acting()`, the model sees each image as the means of blocks of four pixels, in training
-    and in scoring. Such a pass costs less, in proportion to the operations that it takes.
-
-    Args:
-        model: takes images of any size; a hook is added to it.
-        data: a data set of images.
-        share: the first fraction of the run, in (0, 1).
-
-    Raises:
-        ConfigurationError: if the data are no images, or the model does not take smaller ones.
+    Within `acting()`, a hook shows the model each image as the means of blocks of four pixels, in
+    training and in scoring. Such a pass costs less, in proportion to the operations that it takes.
     """
 
     def __init__(self, model: nn.Module, data: LabData, share: float) -> None:

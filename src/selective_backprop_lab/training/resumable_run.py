@@ -8,7 +8,7 @@ import time
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.files import is_locked, locked, replacing, told
-from selective_backprop_lab.records.lines import decode, encode, printable
+from selective_backprop_lab.records.lines import decode, encode, flat, printable
 from selective_backprop_lab.records.provenance import hardware, machine_of, versions
 from selective_backprop_lab.records.schema import Header, Point, record_path
 from selective_backprop_lab.records.writer import RunWriter, TakenError, is_finished
@@ -27,7 +27,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
 
 SECONDS = 30.0  # least seconds of training between two checkpoints
-FORMAT = 6  # version of the format of checkpoints
+FORMAT = 7  # version of the format of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 
@@ -35,21 +35,9 @@ SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 class ResumableRun:
     """A run that is recorded while it happens, and saved in checkpoints.
 
-    Args:
-        run: the run, before its first update.
-        folder: the folder of records and checkpoints.
-        command: the typed command, for the record.
-        every: seconds of training between two checkpoints; infinite for none. None is 30 seconds,
-            or more if writing them would take over 1 % of the run's time.
-        resume: whether the run continues from its checkpoint, if there is one.
-        replace: whether to replace a finished record of the same run.
-        shared_gpu: whether other runs use the same GPU meanwhile.
-        clock: returns seconds that never go backwards.
-
-    Raises:
-        TakenError: if the run is recorded already, or another process is recording it.
-        RecordError: if the checkpoint is of another run or version, or the record cannot be
-            written.
+    `every` is the seconds of training between two checkpoints: infinite for none; None for 30, or
+    more if writing them would take over 1 % of the run's time. `run` must be before its first
+    update. If it is recorded already, or another process records it, this raises `TakenError`.
     """
 
     def __init__(
@@ -118,21 +106,14 @@ class ResumableRun:
         return point
 
     def _record(self, point: Point) -> None:
-        self._writer.point(point)
-        for observation in self.run.look():
-            self._writer.observation(observation)
+        for entry in (point, *self.run.look()):
+            self._writer.add(entry)
         self._elapse()
         if self.run.finished:
-            meters = self.run.meters()
-            history = self.run.history()
+            meters, history = self.run.meters(), self.run.history()
             if history is not None:
                 write_examples(history, self._writer.path)
-            self._writer.end(
-                meters,
-                elapsed=self._elapsed,
-                machines=self._machines,
-                shared_gpu=self._shared_gpu,
-            )
+            self._writer.end(meters, **self._so_far)
             self.checkpoints.clear()
 
     def save(self) -> None:
@@ -142,19 +123,19 @@ class ResumableRun:
         began = self._clock()
         with self.run.meter.paused():
             self._elapse()
-            state = {
-                "run": self.run.state_dict(),
-                "elapsed": self._elapsed,
-                "machines": self._machines,
-                "shared_gpu": self._shared_gpu,
-            }
             try:
-                self.checkpoints.save(state)
+                self.checkpoints.save({"run": self.run.state_dict(), **self._so_far})
             except sb.RecordError as error:
                 _warn(f"{error}. The run goes on, and the checkpoint before this one is kept")
         self._took, self._saved = self._clock() - began, self._elapsed
         if self._since is not None:
             self._since = self._clock()  # saving does not count as time of the run
+
+    @property
+    def _so_far(self) -> dict[str, Any]:
+        """What record and checkpoint hold besides the run."""
+        known = {"machines": self._machines, "shared_gpu": self._shared_gpu}
+        return {"elapsed": self._elapsed, **known}
 
     def close(self) -> None:
         """Stop recording."""
@@ -191,10 +172,7 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
 class Checkpoints:
     """The last two checkpoints of one run, beside its record.
 
-    Args:
-        record: the path of the run's record.
-        identity: numbers and texts in nested mappings, which must be the same in a checkpoint that
-            is loaded.
+    A checkpoint is loaded only if it has the same `identity`: numbers and texts in nested mappings.
     """
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
@@ -204,11 +182,7 @@ class Checkpoints:
         self._identity = decode(encode({"format": FORMAT, **identity}))
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint. If this fails at any moment, the last whole checkpoint is kept.
-
-        Raises:
-            RecordError: if the checkpoint cannot be written.
-        """
+        """Write a checkpoint. If this fails at any moment, the last whole checkpoint is kept."""
         content = io.BytesIO()  # torch would hide why it cannot write to a file
         torch.save({"identity": self._identity, "state": dict(state)}, content)
         try:
@@ -223,9 +197,6 @@ class Checkpoints:
         """Return the path and the state of the last whole checkpoint; None if there is none.
 
         If a checkpoint is damaged, a warning says so, and the one before it is used.
-
-        Raises:
-            RecordError: if the checkpoint is of another run or version; it names the difference.
         """
         for path, otherwise in (
             (self.path, "the one before it is used, if there is one"),
@@ -251,7 +222,7 @@ class Checkpoints:
             path.unlink(missing_ok=True)
 
     def _check(self, path: Path, found: Mapping[str, Any]) -> None:
-        here, there = dict(_flat(self._identity)), dict(_flat(found))
+        here, there = flat(self._identity), flat(found)
         for name in dict.fromkeys([*here, *there]):
             if here.get(name) != there.get(name):
                 raise sb.RecordError(
@@ -272,11 +243,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ValueError(f"the checksum of {damaged} does not fit")
     found = torch.load(path, map_location="cpu", weights_only=True)
     return dict(found["identity"]), dict(found["state"])
-
-
-def _flat(nested: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in nested.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value

@@ -31,15 +31,10 @@ _PROBED = 10_000  # the most training labels on which the training error is meas
 
 
 class TrainingRun:
-    """A run in progress: `advance` trains until the next evaluation, and evaluates.
+    """A run in progress, which may take turns with others: each has its own random streams.
 
-    Runs can take turns within one process: each has its own random streams of torch, also on its
-    GPU, and leaves the global ones unchanged. A run that fine-tunes takes the `weights` of the net
-    to begin with. With `log_examples`, it records the history of each training example, except for
-    text.
-
-    Raises:
-        ConfigurationError: if the strategy cannot be made, or needs classes but the data are text.
+    A run that fine-tunes takes the `weights` of the net to begin with. With `log_examples`, it
+    records the history of each training example, except for text.
     """
 
     def __init__(
@@ -72,10 +67,9 @@ class TrainingRun:
                 f"{config.arm} needs one class for each example, but {data.name} is text; compare "
                 "strategies that only need losses, such as selective-backprop, infobatch and auto"
             )
-        halved = self._spec.halved
-        averaged = self._spec.averaged
-        self._averaging = Averaging(self.model, averaged) if averaged else None
-        self._halving = Halving(self.model, data, halved) if halved else None
+        spec = self._spec
+        self._averaging = Averaging(self.model, spec.averaged) if spec.averaged else None
+        self._halving = Halving(self.model, data, spec.halved) if spec.halved else None
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
         if self._spec.prepare is None:  # errors are raised here, before any run has trained
@@ -144,9 +138,7 @@ class TrainingRun:
         with self._streams.apart():
             looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
         found = [
-            Observation(probe=name, progress=progress, seen=seen)
-            for name, seen in looks
-            if seen is not None
+            Observation(probe=name, progress=progress, seen=s) for name, s in looks if s is not None
         ]
         self.observations.extend(found)
         return found
@@ -189,23 +181,30 @@ class TrainingRun:
         drawn_from = self.data.train_labels if subset is None else subset
         return self._log.history(self.data, passes=self.loader.stats.candidates / len(drawn_from))
 
+    @property
+    def _parts(self) -> dict[str, Any]:
+        """All that has a state of its own, in the order in which it is restored."""
+        parts = {
+            "model": self.model,
+            "loader": self.loader,
+            "optimizer": self._optimizer,
+            "streams": self._streams,
+            "meter": self.meter,
+            "halving": self._halving,
+            "averaging": self._averaging,
+            "examples": self._log,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on; call this between two updates."""
-        loader = self.loader.state_dict()
         return {
+            **{name: part.state_dict() for name, part in self._parts.items()},
             "preparation": self._preparation.pack() if self._preparation else None,
-            "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "loader": loader,
-            "streams": self._streams.state_dict(),
-            "meter": self.meter.state_dict(),
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
-            "halving": self._halving and self._halving.state_dict(),
-            "averaging": self._averaging and self._averaging.state_dict(),
             "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
-            "examples": None if self._log is None else self._log.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -216,25 +215,16 @@ class TrainingRun:
         """
         if self._loader is None and state["preparation"] is not None:
             self._make_loader(Preparation.unpack(state["preparation"]))
-        self.model.load_state_dict(state["model"])
+        if "examples" not in state:
+            self._log = None  # half a history would be wrong
         self.points = [Point(**point) for point in state["points"]]
         self.observations = [Observation(**each) for each in state["observations"]]
-        self.loader.load_state_dict(state["loader"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._streams.load_state_dict(state["streams"])
-        self.meter.load_state_dict(state["meter"])
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
         self._losses.copy_(state["losses"])
         self._seen = self.loader.stats
-        if self._halving is not None:
-            self._halving.load_state_dict(state["halving"])
-        if self._averaging is not None:
-            self._averaging.load_state_dict(state["averaging"])
         for name, probe in self._probes.items():
             probe.load_state_dict(state["probes"][name])
-        if self._log is not None and state["examples"] is not None:
-            self._log.load_state_dict(state["examples"])
-        else:
-            self._log = None  # half a history would be wrong
 
     @property
     def loader(self) -> sb.SelectiveLoader:
@@ -296,11 +286,9 @@ class TrainingRun:
 
     def _prepare(self) -> Preparation:
         """Prepare what the strategy needs, and add the cost to the run's."""
-        config = self.config
+        config, length = self.config, self.config.length
         assert self._spec.prepare is not None
-        length = config.length
-        seed = config.own_seed
-        setup = TrainingSetup(config.recipe, self.data, seed, length.value, self._device)
+        setup = TrainingSetup(config.recipe, self.data, config.own_seed, length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
             found = self._spec.prepare(setup, config.settings)
         found = replace(found, cost=found.cost / self._spec.trainings)
@@ -396,11 +384,11 @@ class TrainingRun:
             model = self.model if self._averaging is None else self._averaging.model
             found = evaluate(model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
-        updates, candidates, rows = meter.updates, stats.candidates, meter.trained
-        if self.points:  # since the last one
-            updates -= self.points[-1].updates
-            candidates -= self.points[-1].candidates
-            rows -= self.points[-1].trained
+        # Since the last evaluation.
+        last = self.points[-1] if self.points else None
+        updates = meter.updates - (last.updates if last else 0)
+        candidates = stats.candidates - (last.candidates if last else 0)
+        rows = meter.trained - (last.trained if last else 0)
         point = Point(
             progress=1.0 if len(self.points) + 1 == self.config.evaluations else self.progress,
             epoch=stats.candidates / len(self.data.train_labels),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import selective_backprop as sb
@@ -56,13 +56,7 @@ class RunConfig:
         if self.pretrained is not None:
             find_recipe(self.pretrained)
         strategy = self.strategy
-        if strategy.prepare is None:  # raises errors now, not only when it trains
-            made = strategy.make(self.settings, Preparation())
-            if strategy.loss is not None and made.schedule.gate is not None:
-                raise sb.ConfigurationError(
-                    f"{self.arm}: {made.name} decides when to select by the loss of training, so "
-                    "that cannot be another than the cross-entropy; smoothing can be added"
-                )
+        _check(self.arm, strategy, self.settings)
         if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, but a budget in "
@@ -117,38 +111,13 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the run from others: all choices that are not defaults.
 
-        Options that are added later therefore do not change the identity of older runs. Threads,
-        device and versions are not part of it. If the file of a user's own model or data was
-        edited, the identity changes.
+        Options that are added later therefore do not change the identity of older runs. It holds
+        the fingerprint of the file of a user's own model or data.
         """
-        recipe, length = self.recipe, self.length
-        usual = copy(self)  # `replace` would build the strategy again
-        vars(usual).update(
-            recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
-            settings=StrategyOptions(),
-            limit=None,
-            composition=AS_PUBLISHED,
-            anew=False,
-            held_out=False,
-            pretrained=None,
-            lr_follows=ScheduleBasis.RUN,
-        )
-        chosen = _differing(self.description(), usual.description())
-        options = chosen.pop("strategy", {})
-        revision = self.strategy.revision
+        same = _altered(self, seed=0)
         return {
-            "version": VERSION,
-            "data": recipe.data,
-            "model": recipe.model,
-            "strategy": {
-                "name": self.arm,
-                **options,
-                **({"revision": revision} if revision > 1 else {}),
-            },
+            **_chosen(same, self.strategy),
             "seed": self.seed,
-            "length": {length.unit: length.value},
-            "evaluations": self.evaluations,
-            **chosen,
             **self._files,
             **_files(pretrained=self.pretrained),
         }
@@ -157,15 +126,12 @@ class RunConfig:
     def pretraining(self) -> "RunConfig | None":
         """The run whose weights this one begins with, except the last layer's; None for none.
 
-        It is traditional training with the recipe of its own data, on all of them. It always has
-        the same seed, so all strategies and seeds of a comparison begin with the same weights.
+        It is traditional training on its own data, always with the same seed.
         """
         if self.pretrained is None:
             return None
         recipe = replace(
-            find_recipe(self.pretrained),
-            model=self.recipe.model,
-            precision=self.recipe.precision,
+            find_recipe(self.pretrained), model=self.recipe.model, precision=self.recipe.precision
         )
         return RunConfig(
             recipe,
@@ -185,16 +151,59 @@ class RunConfig:
     def header(self, command: str) -> Header:
         """Return the first line of this run's record, if the run started now with `command`."""
         return Header.here(
-            self.identity(),
-            self.description(),
-            device=self.device,
-            command=command,
-            **self._files,
+            self.identity(), self.description(), device=self.device, command=command, **self._files
         )
 
     @property
     def _files(self) -> dict[str, str]:
         return _files(model=self.recipe.model, data=self.recipe.data)
+
+
+def _altered(config: RunConfig, **fields: Any) -> RunConfig:
+    """Return a run with other fields; `replace` would build the strategy again."""
+    altered = copy(config)
+    vars(altered).update(fields)
+    return altered
+
+
+@lru_cache(maxsize=1024)  # reading a study asks for the names of thousands of runs
+def _chosen(config: RunConfig, strategy: LabStrategy) -> Mapping[str, Any]:
+    """Return a run's identity, without the fingerprints of files."""
+    recipe, length = config.recipe, config.length
+    usual = _altered(
+        config,
+        recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
+        settings=StrategyOptions(),
+        limit=None,
+        composition=AS_PUBLISHED,
+        anew=False,
+        held_out=False,
+        pretrained=None,
+        lr_follows=ScheduleBasis.RUN,
+    )
+    chosen = _differing(config.description(), usual.description())
+    revision = {"revision": strategy.revision} if strategy.revision > 1 else {}
+    return {
+        "version": VERSION,
+        "data": recipe.data,
+        "model": recipe.model,
+        "strategy": {"name": config.arm, **chosen.pop("strategy", {}), **revision},
+        "length": {length.unit: length.value},
+        "evaluations": config.evaluations,
+        **chosen,
+    }
+
+
+@cache
+def _check(arm: str, strategy: LabStrategy, settings: StrategyOptions) -> None:
+    """Raise the errors of a strategy now, not only when it trains."""
+    if strategy.prepare is None:
+        made = strategy.make(settings, Preparation())
+        if strategy.loss is not None and made.schedule.gate is not None:
+            raise sb.ConfigurationError(
+                f"{arm}: {made.name} decides when to select by the loss of training, so "
+                "that cannot be another than the cross-entropy; smoothing can be added"
+            )
 
 
 def _files(**names: str | None) -> dict[str, str]:

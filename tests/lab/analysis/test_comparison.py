@@ -4,13 +4,7 @@ import pytest
 from fixture_runs import fixture_comparison, fixture_run
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.comparison import (
-    arms,
-    leaders,
-    length,
-    lengths,
-    ranking,
-)
+from selective_backprop_lab.analysis.comparison import arms, leaders, ranking
 from selective_backprop_lab.analysis.queries import counted
 
 
@@ -32,20 +26,6 @@ def test_each_length_is_a_row_of_its_own_the_longest_first():
     ]
     expected = ["traditional @ 10", "random-backprop @ 10", "traditional @ 3"]
     assert labels(runs) == [*expected, "random-backprop @ 3"]
-
-
-@pytest.mark.parametrize(
-    ("config", "label", "words"),
-    [
-        ({"epochs": 3}, "traditional @ 3", "3 epochs"),
-        ({"budget": 2.5}, "traditional @ 2.5", "2.5 passes"),
-        ({"budget": 60, "budget_unit": "seconds"}, "traditional @ 60 s", "60 seconds"),
-    ],
-)
-def test_a_length_reads_as_it_was_set(config, label, words):
-    comparison = fixture_comparison([fixture_run(config=config), fixture_run(config={"epochs": 9})])
-    assert str(length(arms(comparison)[label])) == words
-    assert len(lengths(comparison)) == 2
 
 
 @pytest.mark.parametrize("config", [{"epochs": "ten"}, {"budget": 1, "budget_unit": "parsecs"}])

@@ -3,7 +3,7 @@
 import statistics as plain
 
 import pytest
-from fixture_runs import fixture_point, fixture_run
+from fixture_runs import fixture_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,13 +32,6 @@ def test_seeds_evaluated_at_other_moments_meet_at_equal_progress():
     found = curve(frame_of([coarse, fine]), "cost")
     assert found.x == pytest.approx([5.0, 10.0])
     assert found.mean == pytest.approx([45.0, 15.0])
-
-
-def test_rounding_of_progress_loses_no_evaluation():
-    run = fixture_run(errors=[9.0, 5.0])
-    last = fixture_point(1 - 1e-12, 5.0)
-    almost = type(run)(header=fixture_run(seed=1).header, points=(run.points[0], last), end=run.end)
-    assert len(curve(frame_of([run, almost]), "cost").x) == 2
 
 
 def test_a_seed_without_seconds_is_no_part_of_the_curve_along_them():

@@ -62,12 +62,6 @@ def test_the_facts_list_the_shared_recipe_only():
     assert facts(comparison)["runs"] == "2 finished of 2"
 
 
-def test_records_that_say_little_are_compared_all_the_same():
-    bare = {"config": {}, "versions": {}, "hardware": {}}
-    comparison = fixture_comparison([fixture_run(**bare), fixture_run("other", **bare)])
-    assert "hardware unknown" in headline(comparison)
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [
@@ -121,12 +115,6 @@ def test_what_each_length_of_a_group_spent_on_preparing_is_said_as_a_mean_over_f
         note.split(" of its ")[0] for note in notes(fixture_comparison(runs)) if "preparing" in note
     ]
     assert told == ["el2n @ 9: 2.5", "el2n @ 3: 0.25"]
-
-
-def test_a_nested_recipe_is_read_entry_by_entry():
-    recipe = {"learning_rate": 0.1, "augmentation": {"shift": 1}, "extra": None}
-    found = facts(fixture_comparison([fixture_run(config={"recipe": recipe})]))
-    assert found["recipe"] == "rate 0.5, learning rate 0.1, augmentation shift 1"
 
 
 @pytest.mark.parametrize(

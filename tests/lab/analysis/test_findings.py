@@ -60,15 +60,6 @@ def test_of_several_of_which_none_gains_the_nearest_is_named():
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).pays == "No"
 
 
-def test_each_arm_gets_the_verdict_of_its_interval():
-    assert verdicts(
-        TRADITIONAL,
-        fixture_seeds("good", [4.0, 4.1, 3.9]),
-        fixture_seeds("bad", [6.0, 6.1, 5.9]),
-        fixture_seeds("open", [4.5, 7.0, 4.5]),
-    ) == {"bad": "loses", "good": "gains", "open": "level"}
-
-
 def test_verdicts_are_given_together_and_more_seeds_are_asked_for_where_that_leaves_one_open():
     near = fixture_seeds("near", [4.0, 4.6, 4.2])  # p is 0.037
     assert verdicts(TRADITIONAL, near) == {"near": "gains"}

@@ -182,10 +182,6 @@ def test_the_passes_to_an_error_are_read_from_the_traditional_lengths(error, pas
     assert found == (None if passes is None else pytest.approx(passes))
 
 
-def test_of_a_curve_that_gets_there_twice_the_shortest_training_counts():
-    assert passes_to(plain_curve(_2=8.0, _8=4.0, _16=6.0, _32=2.0), 4.0) == pytest.approx(8.0)
-
-
 def test_no_traditional_training_takes_no_passes_and_one_that_diverged_is_left_out():
     assert passes_to(frame_of(lengths("top-k", 10.0, [4.0])), 5.0) is None
     unfinished = lengths("traditional", 2.0, [1.0], finished=False)

@@ -9,7 +9,6 @@ from selective_backprop_lab.analysis.tables import (
     Column,
     Table,
     count,
-    duration,
     percent,
     piped,
     with_interval,
@@ -85,13 +84,6 @@ def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():
 )
 def test_counts_are_shown_to_three_digits(number, text):
     assert count(number) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.5, "0.50"), (9.996, "10.0"), (99.97, "100"), (math.nan, "–")]
-)
-def test_durations_are_shown_to_three_digits(seconds, text):
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,28 @@
 """From rounds to findings: ratios within rounds, limits from what was done, and when to stop."""
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 import torch
+from fixture_cuda import no_waiting
 
 import selective_backprop as sb
 from selective_backprop_lab.bench import rounds as rounds_module
 from selective_backprop_lab.bench.harness import (
-    LEAST,
+    ScoringTrial,
+    Spent,
+    TimedLoops,
     conclude,
     measure,
     strategies_of,
     time_steps,
 )
-from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoops
-from selective_backprop_lab.bench.workload import bench_recipe, make_workload
+from selective_backprop_lab.bench.rounds import LEAST
+from selective_backprop_lab.bench.workload import all_scorers, bench_recipe, make_workload
 from selective_backprop_lab.recipe import Precision
 
 AGREEMENT = sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)
@@ -31,17 +37,15 @@ def workload():
 def a_round(factor: float = 1.0, **more: Spent) -> dict[str, Spent]:
     """Candidates are scored in 0.25 s each, rows are trained on in 0.75 s, loaded in 0.25 s."""
 
-    def spent(scored: float = 0, steps: float = 0, **phases: float) -> Spent:
-        return Spent({name: factor * value for name, value in phases.items()}, scored, steps)
+    def spent(rows: int, **phases: float) -> Spent:
+        return Spent({name: factor * value for name, value in phases.items()}, rows)
 
+    selective = {"load": 24.0, "forward": 8.0, "backward": 16.0, "other": 2.0}
     return {
-        "traditional": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5),
-        "selective-backprop": spent(
-            steps=2, load=12.0, score=12.0, forward=4.0, backward=8.0, other=1.0
-        ),
-        "pipelined-sb": spent(steps=2, load=12.0, score=3.0, forward=4.0, backward=8.0, other=1.0),
-        "random-backprop": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5),
-        "recorded-sb": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5, select=1.2),
+        "traditional": spent(96, load=24.0, forward=24.0, backward=42.0, step=6.0),
+        "selective-backprop": spent(32, score=24.0, **selective),
+        "pipelined-sb": spent(32, score=6.0, **selective),
+        "recorded-sb": spent(32, load=8.0, forward=8.0, backward=14.0, step=2.0, select=1.6),
         "scorer forward": spent(48, score=12.0),
         "scorer pipelined": spent(48, score=3.0),
         **more,
@@ -49,12 +53,7 @@ def a_round(factor: float = 1.0, **more: Spent) -> dict[str, Spent]:
 
 
 def concluded(workload, rounds, *, agreement=AGREEMENT, **trials):
-    exact = sb.scorers.Forward()
-    works = {"forward": exact, "pipelined": sb.experimental.Pipelined(exact, every=8)}
-    strategies = strategies_of(workload.rate, works)
-    starts = {"selective-backprop": 2.0, "pipelined-sb": 2.0}
-    trials = {"pipelined": ScoringTrial(None, agreement, None), **trials}
-    return conclude(workload, "CPU seconds of the process", rounds, strategies, starts, trials)
+    return conclude(workload, rounds, {"pipelined": ScoringTrial(None, agreement, None), **trials})
 
 
 @pytest.fixture(scope="module")
@@ -85,21 +84,20 @@ def test_in_another_precision_a_scorer_is_held_against_both(workload):
 
 
 def test_a_strategy_is_held_against_traditional_and_its_limit(findings):
-    # 144 candidates in 6 windows, 48 rows of which are trained on.
+    # 96 candidates in 4 windows, 32 rows of which are trained on.
     assert findings["strategies"]["traditional"]["limit"]["median"] == pytest.approx(1.0)
     selective = findings["strategies"]["selective-backprop"]
-    mine, limit, plain = 6 * 18.5, 144 * 0.25 + 48 * 0.75 + 36, 144.0
+    mine, limit, plain = 74.0, 96 * 0.25 + 32 * 0.75 + 24, 96.0
     assert selective["limit"]["median"] == pytest.approx(limit / plain)
     assert selective["relative"]["rounds"] == findings["rounds"] == 3
-    # The start of an epoch does not drift with the rounds here.
-    assert selective["relative"]["median"] == pytest.approx((mine + 2) / plain)
-    assert selective["over_limit"]["median"] == pytest.approx((mine + 2) / limit)
-    assert sum(selective["phases"].values()) == pytest.approx((mine + 2) / plain)
+    assert selective["relative"]["median"] == pytest.approx(mine / plain)
+    assert selective["over_limit"]["median"] == pytest.approx(mine / limit)
+    assert sum(selective["phases"].values()) == pytest.approx(mine / plain)
     recorded = findings["strategies"]["recorded-sb"]
-    assert recorded["limit"]["median"] == pytest.approx((48 * 0.75 + 12) / plain)
-    assert recorded["over_limit"]["median"] == pytest.approx(6 * 8.4 / 48)
+    assert recorded["limit"]["median"] == pytest.approx((32 * 0.75 + 8) / plain)
+    assert recorded["over_limit"]["median"] == pytest.approx(33.6 / 32)
     cheap = findings["strategies"]["pipelined-sb"]
-    assert cheap["relative"]["median"] == pytest.approx((6 * (18.5 - 4.5) + 2) / plain)
+    assert cheap["relative"]["median"] == pytest.approx(56 / plain)
 
 
 def test_a_step_divides_into_its_parts_per_1000_examples(findings):
@@ -120,18 +118,16 @@ def test_of_a_model_that_diverged_the_costs_are_kept(workload):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "known", "rounds"), [(0, False, LEAST), (100, False, 11), (1e9, True, LEAST)]
+    ("seconds", "known", "rounds"), [(0, 0.0, LEAST), (100, 0.0, 11), (1e9, math.inf, LEAST)]
 )
 def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
     workload, monkeypatch, seconds, known, rounds
 ):
     moments, told = iter(range(0, 10**6, 10)), []
-    monkeypatch.setattr(rounds_module, "_are_known", lambda *_: known)
+    monkeypatch.setattr(rounds_module, "KNOWN", known)
+    monkeypatch.setattr(rounds_module, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
     findings = measure(
-        workload,
-        seconds=seconds,
-        tell=lambda count, spent: told.append((count, spent)),
-        now=lambda: next(moments),
+        workload, seconds=seconds, tell=lambda count, spent: told.append((count, spent))
     )
     assert findings["rounds"] == rounds
     assert told == [(count + 1, 10 * count) for count in range(rounds)]
@@ -152,26 +148,53 @@ def test_steps_are_taken_in_the_precision_that_is_asked_for(workload, precision,
 
 
 @pytest.mark.parametrize("name", ["random-backprop", "recorded-sb", "selective-backprop"])
-def test_a_strategys_loop_trains_on_full_batches_and_scores_whole_windows(workload, name):
+def test_an_epoch_of_a_strategy_trains_on_full_batches_and_scores_whole_windows(workload, name):
     strategy = strategies_of(workload.rate, {"forward": sb.scorers.Forward()})[name]
-    spent = TimedLoops(workload, lambda: 0.0).selecting(strategy)(2)
-    assert spent.steps == 2
+    loops = TimedLoops(workload)
+    epoch = loops.selecting(strategy)
+    for _ in range(2):
+        assert list(epoch()) == [workload.batch_size] * 4
+    spent = loops.timed(epoch)
+    assert spent.rows == 4 * workload.batch_size
     assert {"load", "forward", "backward", "step"} <= set(spent.phases)
     assert ("score" in spent.phases) == (name == "selective-backprop")
 
 
-def test_a_scorers_pass_scores_the_candidates_that_it_was_tried_on(workload):
-    trial = TimedLoops(workload, lambda: 0.0).scoring(sb.scorers.Forward(), Precision.FP32)
-    assert (trial.agreement.overlap, trial.remark) == (1.0, None)
-    assert trial.run().scored == 8 * workload.batch_size
+def test_an_epoch_of_plain_training_takes_each_batch_and_its_phases_are_timed_afresh(workload):
+    loops = TimedLoops(workload)
+    assert list(loops.traditional()) == [workload.batch_size] * 12
+    one, other = (loops.timed(loops.traditional) for _ in range(2))
+    assert set(one.phases) == set(other.phases) == {"load", "forward", "backward", "step", "other"}
+    assert one.rows == other.rows == workload.examples
 
 
 def test_a_scorers_pass_is_run_in_its_precision_and_held_against_the_full_one(workload):
-    seen = []
+    seen, loops = [], TimedLoops(workload)
     hook = workload.model.register_forward_hook(lambda *each: seen.append(each[-1].dtype))
-    trial = TimedLoops(workload, lambda: 0.0).scoring(sb.scorers.Forward(), Precision.BF16)
+    trial = loops.scoring(sb.scorers.Forward(), Precision.BF16)
     assert set(seen) == {torch.bfloat16, torch.float32}
     seen.clear()
-    trial.run()
+    assert trial.run().rows == 8 * workload.batch_size
     hook.remove()
     assert set(seen) == {torch.bfloat16}
+    exact = loops.scoring(sb.scorers.Forward(), Precision.FP32)
+    assert (exact.agreement.overlap, exact.remark) == (1.0, None)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "name", ["traditional", "random-backprop", "recorded-sb", "selective-backprop"]
+)
+def test_on_cuda_no_loop_makes_the_host_wait_within_an_epoch(name):
+    recipe = replace(bench_recipe("1x8x8/3"), model="linear", batch_size=8)
+    made = make_workload(recipe, rate=2 / 3, device=torch.device("cuda"))
+    loops = TimedLoops(made)
+    works = {each: scorer for each, (scorer, _) in all_scorers(made.device, Precision.FP32).items()}
+    strategies = strategies_of(made.rate, works)
+    epoch = loops.traditional if name == "traditional" else loops.selecting(strategies[name])
+    for watched in (nullcontext, no_waiting):  # the first epoch finds things out
+        steps = epoch()
+        next(steps)
+        with watched():
+            assert list(islice(steps, 2)) == [8, 8]
+        assert sum(steps) > 0

@@ -35,7 +35,7 @@ def record(
     config = {"data": "no-such-data", "model": "net", "epochs": 1} | config
     header = fixture_header(arm, seed, config=config, command=command)
     with RunWriter.open(folder, header) as writer:
-        writer.point(fixture_point())
+        writer.add(fixture_point())
         if finished:
             writer.end({})
     if history is not None:
@@ -123,17 +123,6 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
     assert f"Of the {others} suspects called otherwise, 0.0% are wrong; 0.0%" in outcome.text
 
 
-def test_of_few_examples_a_share_that_is_none_of_them_is_left_out(tmp_path):
-    clean = np.arange(12) % 3
-    labels = np.where(np.arange(12) == 7, (clean + 1) % 3, clean)
-    record(tmp_path, history=fixture_history(label=labels, label_clean=clean), noise=0.1)
-    outcome = run_command(f"audit {tmp_path} --against-noise", tmp_path)
-    assert outcome.status == 0
-    assert "nan" not in outcome.text
-    shares = [line.split()[0] for line in outcome.out.splitlines() if line.count("%") == 7]
-    assert shares == ["5%", "10%", "20%", "30%"]
-
-
 def test_what_a_run_records_finds_flipped_labels():
     plan = fixture_plan("selective-backprop", epochs=8, recipe={"augmentation": Augmentation()})
     data = LabelNoise(0.2)(few_digits())
@@ -186,28 +175,6 @@ def test_runs_of_the_same_data_are_audited_together_by_all_their_looks(tmp_path)
     assert suspects.predictions.tolist() == surer[order].tolist()
 
 
-def test_a_run_that_diverged_is_no_reason_to_forget_the_others():
-    nowhere = np.where(np.arange(12) < 6, np.nan, 0.5)
-    sound = doubted(np.full(12, 0.8))
-    suspects = together([sound, doubted(nowhere, 6)])
-    found = dict(zip(suspects.indices.tolist(), suspects.suspicion.tolist(), strict=True))
-    assert found[0] == pytest.approx((3 * 0.8 - 1) / 4)
-    assert found[11] == pytest.approx((9 * (3 * 0.8 + 6 * 0.5) / 9 - 1) / 10)
-    assert together([doubted(nowhere)]).indices.tolist() == [6, 7, 8, 9, 10, 11]
-
-
-def test_where_there_was_no_prediction_none_is_shown(tmp_path):
-    confidence = np.where(np.arange(12) == 11, np.nan, 0.9).astype(np.float32)
-    record(tmp_path, history=doubted(np.linspace(-1, 1, 12), confidence=confidence))
-    outcome = run_command(f"audit {tmp_path} --top 2", tmp_path)
-    first = next(line for line in outcome.out.splitlines() if line.split()[:2] == ["1", "11"])
-    assert first.split()[-3:] == ["–", "–", "wrong"]
-    assert "class 2 → <b>–</b>" in (tmp_path / "audit/suspects.html").read_text(encoding="utf-8")
-    with (tmp_path / "audit/suspects.csv").open(encoding="utf-8", newline="") as file:
-        row = next(csv.DictReader(file))
-    assert (row["index"], row["prediction"], row["confidence"]) == ("11", "", "")
-
-
 def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     good = record(tmp_path, "traditional", history=doubted(np.linspace(-1, 1, 12)))
     record(tmp_path, "traditional", 1, history=doubted(np.linspace(-1, 1, 12)))
@@ -231,19 +198,6 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     assert "12 training examples" in outcome.text
     assert "2 runs (traditional) believed" in outcome.text
     assert (tmp_path / "audit" / "suspects.csv").exists()
-
-
-def test_whatever_trained_on_the_same_data_is_audited(tmp_path):
-    history = doubted(np.linspace(-1, 1, 12))
-    for number, changes in enumerate(({}, {"rate": 0.25}, {"model": "other"}, {"epochs": 9})):
-        record(tmp_path / str(number), "low-k", history=history, **changes)
-    record(tmp_path / "again", "low-k", history=history)
-    left = record(tmp_path / "less", "low-k", history=fixture_history(8), limit=8)
-    audit = audit_runs(sorted(tmp_path.iterdir()))
-    assert len(audit.runs) == audit.runs.folder.nunique() == 5
-    (problem,) = audit.problems
-    assert "limit 8, but the others have limit none" in problem
-    assert left.name in problem
 
 
 def test_a_folder_without_records_of_examples_is_refused_with_what_to_do(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 from fixture_command import run_command
 
-from selective_backprop_lab.bench import harness
+from selective_backprop_lab.bench import rounds
 
 MODEL = """
 from torch import nn
@@ -20,7 +20,7 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
     (folder / "bench_own_model.py").write_text(MODEL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness, "LEAST", 2)
+        patch.setattr(rounds, "LEAST", 2)
         line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
         options = "--precision bf16 --json all/a.json"
         outcome = run_command(f"{line} {options}", folder)
@@ -33,13 +33,7 @@ def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(meas
     assert "bench_own_model:make on 1x8x8/3, images of 1x8x8, batches of 8 in bf16" in outcome.text
     assert "a rate of 1/3, on cpu; CPU seconds of the process" in outcome.text
     firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
-    assert {
-        "forward",
-        "fp32",
-        "traditional",
-        "selective-backprop",
-        "recorded-sb",
-    } <= firsts
+    assert {"forward", "fp32", "traditional", "selective-backprop", "recorded-sb"} <= firsts
 
 
 def test_it_draws_a_figure_and_writes_a_record(measured):
@@ -85,7 +79,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
     def full(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(harness, "LEAST", 1)
+    monkeypatch.setattr(rounds, "LEAST", 1)
     monkeypatch.setattr("selective_backprop_lab.bench.figure.draw_bench", full)
     options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --seconds 0"
     outcome = run_command(f"bench {options} --json a.json", tmp_path)

@@ -1,7 +1,6 @@
 """The commands `compare` and `train`: what they run, record and say."""
 
 import re
-import sys
 from dataclasses import asdict
 
 import pytest
@@ -13,15 +12,12 @@ import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli import main as cli
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
-from selective_backprop_lab.preparation import Preparation
+from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.recipe import RECIPES, Rates
-from selective_backprop_lab.records.example_history import examples_path, read_examples
+from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.schema import read_run, read_runs
-from selective_backprop_lab.runner import grid, run_store
+from selective_backprop_lab.runner import run_store
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, StrategyOptions, parse_strategies
-from selective_backprop_lab.training.run import TrainingRun
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
 
@@ -76,16 +72,6 @@ def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
     assert "There is no verdict: no traditional run cost as much" in text
     assert "Open out/report.html; table.md and comparison.png are in the same folder." in text
     assert re.match("Next: .*--budget", compared.outcome.out.splitlines()[-1])
-
-
-def test_a_comparison_on_a_table_shows_log_loss_and_needs_no_pictures(tmp_path):
-    line = "compare --data breast-cancer --strategies traditional --seeds 1 --budget 1 --out out"
-    outcome = run_command(f"{line} --evaluations 2", tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert "log-loss" in outcome.out
-    assert (tmp_path / "out" / "report.html").exists()
-    (run,) = read_runs(tmp_path / "out")
-    assert read_examples(run.path).portrait_image is None
 
 
 def test_fine_tuning_says_which_net_is_trained_beforehand(tmp_path):
@@ -163,20 +149,6 @@ def test_train_records_one_run_and_sums_it_up(tmp_path, undrawn):
     assert "no finished traditional run" in outcome.text
 
 
-def test_a_model_of_one_s_own_is_found_in_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "modules", sys.modules.copy())
-    (tmp_path / "net_of_my_own.py").write_text(
-        "from torch import nn\n"
-        "def make(channels, classes, side):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))\n"
-    )
-    options = f"{SMALL} --strategy selective-backprop --model net_of_my_own:make"
-    outcome = run_command(f"train {options}", tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    (record,) = read_runs(tmp_path / "runs/train")
-    assert record.header.config["model"] == "net_of_my_own:make"
-
-
 def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds(plans):
     made = plans("compare")
     assert [(plan.seed, plan.arm) for plan in made] == [
@@ -189,15 +161,6 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
     (alone,) = plans("train")
     assert (alone.arm, alone.seed, alone.length) == ("auto", 0, Budget("epochs", 20.0))
     assert alone.settings == StrategyOptions(rate=1 / 3, warmup=1 / 20)
-
-
-@pytest.mark.parametrize("warmup", ["", "--warmup 0", "--warmup 0.8"])
-def test_auto_trains_on_all_of_its_first_epoch_unless_there_are_two_whatever_the_warm_up(
-    plans, warmup
-):
-    (many,), (two,) = (plans(f"train --epochs {count} {warmup}") for count in (3, 2))
-    made = [plan.strategy.make(plan.settings, Preparation()) for plan in (many, two)]
-    assert [each.schedule.warmup_epochs for each in made] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -262,29 +225,6 @@ def test_an_option_changes_what_it_says_and_nothing_else(plans, option, expected
     assert asdict(made) == wanted
 
 
-def test_with_noise_every_arm_trains_on_the_same_flipped_labels(
-    compared, tmp_path, undrawn, monkeypatch
-):
-    seen = []
-
-    class Noted(TrainingRun):
-        def __init__(self, plan, data, **more):
-            seen.append(data)
-            super().__init__(plan, data, **more)
-
-    monkeypatch.setattr(grid, "TrainingRun", Noted)
-    outcome = run_command(f"{compared.line} --noise 1/4", tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    # of the limited data, whatever the seed of the run
-    noisy = LabelNoise(1 / 4)(load("digits", limit=256))
-    assert int(noisy.flipped.sum()) == 64
-    assert len(seen) == 4
-    assert all(torch.equal(data.train_labels, noisy.train_labels) for data in seen)
-    assert all(run.header.config["noise"] == 0.25 for run in read_runs(tmp_path / "out"))
-    assert "256 training examples of digits with a quarter of the labels wrong" in outcome.text
-    assert "a quarter of the labels wrong" in (tmp_path / "out/table.md").read_text()
-
-
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):
     line = "compare --strategies all --seeds 2 --budget 1 --budget 2 --budget 1.0"
     made = [(plan.arm, plan.seed, plan.length) for plan in plans(line)]
@@ -301,14 +241,6 @@ def test_train_takes_one_strategy_and_seed_and_compare_several_seeds_at_a_time(o
     assert (options["replace"], options["resume"]) == (True, False)
     _, options = ordered("compare --jobs 3 --threads 2")
     assert (options["jobs"], options["threads"], options["replace"]) == (3, 2, False)
-
-
-def test_threads_are_those_asked_for_and_one_otherwise(plans, monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    plans("train")
-    plans("compare --threads 3")
-    assert asked == [1, 3]
 
 
 def test_a_gpu_is_used_where_there_is_one(plans, monkeypatch):

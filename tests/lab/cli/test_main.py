@@ -107,13 +107,6 @@ def test_help_fits_into_80_columns_and_cuts_no_sentence(tmp_path, command):
     assert not [line for line in lines[1:] if line.endswith("...")]
 
 
-def test_without_a_command_the_commands_are_listed(tmp_path):
-    outcome = run_command("", tmp_path)
-    assert all(
-        f"\n  {name}" in outcome.out + outcome.err for name in ("compare", "train", "report")
-    )
-
-
 def test_help_imports_none_of_what_only_running_a_command_needs():
     code = """if True:
         import sys

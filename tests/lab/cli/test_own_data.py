@@ -5,7 +5,7 @@ import sys
 import pytest
 from fixture_command import run_command
 
-from selective_backprop_lab.data.own import read_own_splits
+from selective_backprop_lab.data import datasets
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.runner import run_store
 
@@ -33,7 +33,7 @@ def edit(tmp_path, monkeypatch):
 
     def forget():
         sys.modules.pop("data_to_edit", None)
-        for remembered in (read_own_splits, run_store.load_data, run_store._read):
+        for remembered in (run_store.load_data, datasets.read):
             remembered.cache_clear()
 
     def write(seed):
@@ -68,22 +68,6 @@ def test_processes_of_the_pool_find_the_function(edit):
     outcome = run_command(f"{COMPARE} --seeds 2 --jobs 2", edit(0))
     assert (outcome.status, outcome.err) == (0, "")
     assert all(run.finished for run in read_runs(edit(0) / "out"))
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_edited_data_are_trained_on_anew_and_the_records_of_before_stay(edit):
-    train = f"train {SMALL} --strategy traditional --out out"
-    folder = edit(0)
-    assert run_command(train, folder).status == 0
-    before = {path.name: path.read_bytes() for path in folder.glob("out/*.jsonl")}
-    assert run_command(train, edit(1)).status == 0
-    after = {path.name: path.read_bytes() for path in folder.glob("out/*.jsonl")}
-    assert len(after) == 2
-    assert before.items() <= after.items()
-    headers = [run.header for run in read_runs(folder / "out")]
-    assert len({header.data_file for header in headers}) == 2
-    assert all(header.identity["data_file"] == header.data_file for header in headers)
-    assert run_command(train, edit(0)).out.count("recorded already") == 1
 
 
 def test_a_net_that_was_trained_on_edited_data_beforehand_is_another(edit):

@@ -13,7 +13,7 @@ from selective_backprop_lab.records.writer import RunWriter
 def folder(tmp_path):
     for seed in range(2):
         with RunWriter.open(tmp_path / "out", fixture_header(seed=seed)) as writer:
-            writer.point(fixture_point())
+            writer.add(fixture_point())
             writer.end({})
     return tmp_path
 
@@ -69,14 +69,3 @@ def test_what_is_trained_where_there_is_a_pack_joins_it(folder):
     assert not list((folder / "out").glob("*.jsonl"))
     assert len(read_runs(folder / "out")) == 3
     assert "recorded already" in run_command(train, folder).text
-
-
-def test_a_stray_file_does_not_stop_packing_nor_training(folder):
-    (folder / "out" / "notes.jsonl").write_text("to do\n")
-    packed = run_command("pack out", folder)
-    assert packed.status == 0
-    assert "2 records" in packed.out
-    assert "warning: out/notes.jsonl, line 1: not a line of a record" in packed.err
-    train = "train --limit 64 --epochs 1 --evaluations 1 --strategy traditional --out out"
-    assert run_command(train, folder).status == 0
-    assert [path.name for path in (folder / "out").glob("*.jsonl")] == ["notes.jsonl"]

@@ -8,7 +8,6 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.options import parse_budget
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES
-from selective_backprop_lab.runner import run_store
 from selective_backprop_lab.strategies import STRATEGIES
 
 BUDGET = "write a positive number of passes, such as 10, or of seconds, such as 60s"
@@ -92,12 +91,3 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_trained(tmp_pa
     err = refusal(f"{line} --out {out}", tmp_path)
     assert err.startswith(f"error: --out {out}: cannot be made a folder")
     assert (tmp_path / "taken").read_text() == "something else"
-
-
-def test_nothing_is_loaded_or_trained_where_one_of_several_options_is_wrong(tmp_path, monkeypatch):
-    def loaded(*_, **__):
-        raise AssertionError("the data is loaded")
-
-    monkeypatch.setattr(run_store, "load_data", loaded)
-    assert "--budget never" in refusal("compare --budget 1 --budget never", tmp_path)
-    assert "'best'" in refusal("compare --strategies traditional,best", tmp_path)

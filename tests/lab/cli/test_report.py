@@ -33,16 +33,6 @@ def test_a_report_goes_elsewhere_if_asked_to(copy):
     assert sorted((copy / "out").iterdir()) == [path for path in before if path.name not in DRAWN]
 
 
-def test_a_page_alone_goes_into_the_file_that_is_named(copy):
-    before = sorted((copy / "out").iterdir())
-    outcome = run_command("report out -o pages/one.html", copy)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert "\nOpen pages/one.html.\n" in outcome.out
-    assert [path.name for path in (copy / "pages").iterdir()] == ["one.html"]
-    assert sorted((copy / "out").iterdir()) == before
-    assert "Trained on most often" in (copy / "pages/one.html").read_text()
-
-
 def test_what_is_wrong_with_a_record_is_said_and_the_rest_is_reported(copy, undrawn):
     spoiled, cut = sorted((copy / "out").glob("selective-backprop-*.jsonl"))
     spoiled.write_bytes(spoiled.read_bytes().replace(b'"cost"', b'"most"', 1))
@@ -62,7 +52,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with a record, of which no figure is drawn, which takes a second."""
     monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
     with RunWriter.open(tmp_path / "out", fixture_header()) as writer:
-        writer.point(fixture_point())
+        writer.add(fixture_point())
         writer.end({})
     return tmp_path
 
@@ -72,7 +62,7 @@ def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next
         for seed in range(3):
             header = fixture_header(arm, seed, config={"data": "some", "model": "net", "epochs": 5})
             with RunWriter.open(folder / "two", header) as writer:
-                writer.point(fixture_point(error=error + seed / 10))
+                writer.add(fixture_point(error=error + seed / 10))
                 writer.end({})
     outcome = run_command("report two", folder)
     assert outcome.status == 0
@@ -99,11 +89,3 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left(folder, ta
     assert outcome.status == 2
     assert outcome.err == f"error: --out {place}: cannot be written ({said}); name another\n"
     assert not list(folder.rglob("*.new"))
-
-
-def test_a_strategy_whose_name_is_no_text_is_drawn_with_a_mark_in_its_place(tmp_path):
-    with RunWriter.open(tmp_path, fixture_header("odd \ud800")) as writer:
-        writer.point(fixture_point())
-        writer.end({})
-    assert run_command(f"report {tmp_path}", tmp_path).status == 0
-    assert "odd ?" in (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -52,15 +52,6 @@ def test_an_audit_goes_into_no_folder_that_is_a_link(copy, tmp_path, name):
     assert run_command("audit out --top 9 --out mine", copy).status == 0
 
 
-def test_a_folder_that_the_user_names_may_be_a_link(copy, tmp_path):
-    (tmp_path / "disk").mkdir()
-    (copy / "mine").symlink_to(tmp_path / "disk")
-    for line in ("audit out --top 9 --out mine", "report out --out mine"):
-        assert run_command(line, copy).status == 0
-    assert (tmp_path / "disk" / "suspects.csv").exists()
-    assert (tmp_path / "disk" / "table.md").exists()
-
-
 def test_unpacking_writes_through_no_link(copy, tmp_path):
     assert run_command("pack out", copy).status == 0
     assert run_command("unpack out mine", copy).status == 0

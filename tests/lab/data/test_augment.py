@@ -61,13 +61,6 @@ def test_every_crop_of_a_padded_image_occurs_equally_often_and_nothing_else(shif
     assert all(abs(occurrence - 400) < 100 for occurrence in occurrences)
 
 
-def test_black_is_0_where_it_is_not_given():
-    images, zeros = images_of(50), {"black": torch.zeros(2, 1, 1)}
-    shift = Augmentation(shift=2, border=Border.BLACK)
-    one, other = (shift(images, torch.arange(50), seed=0, epoch=0, **b) for b in ({}, zeros))
-    assert torch.equal(one, other)
-
-
 @pytest.mark.parametrize("cutout", [1, 2, 3, 4, 9])
 def test_cutout_zeroes_one_square_whose_centre_is_in_the_image(cutout):
     height, width, count = 5, 6, 3000

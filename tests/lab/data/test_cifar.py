@@ -95,14 +95,6 @@ def test_cifar100_is_read_with_its_fine_labels(tmp_path):
     assert splits.class_names == tuple(names)
 
 
-def test_an_array_in_fortran_order_has_the_same_pixels(tmp_path):
-    write10(tmp_path)
-    record = batch(0) | {"data": np.asfortranarray(pixels(0))}
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(record, protocol=4))
-    found = read_cifar_splits(TINY10, tmp_path).test_inputs
-    assert np.array_equal(found, pixels(0).reshape(-1, 3, 32, 32))
-
-
 class Named:
     """Pickles as a call of whatever it is given."""
 

@@ -3,12 +3,10 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
@@ -38,16 +36,6 @@ def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
     assert splits.class_names == tuple("0123456789")
 
 
-def test_every_example_is_in_exactly_one_split_with_its_label():
-    splits = read_digits()
-    images = torch.cat([splits.train_inputs, splits.test_inputs]).view(-1, 64)
-    labels = torch.cat([splits.train_labels, splits.test_labels])
-    digits = load_digits()
-    whole = np.rint(digits.data * 255 / 16).astype(np.uint8)
-    found = sorted(zip(images.tolist(), labels.tolist(), strict=True))
-    assert found == sorted(zip(whole.tolist(), digits.target.tolist(), strict=True))
-
-
 def test_the_statistics_are_those_of_the_training_images_kept():
     whole, part = load("digits"), load("digits", limit=100)
     for data in (whole, part):
@@ -55,17 +43,6 @@ def test_the_statistics_are_those_of_the_training_images_kept():
         assert data.mean == pytest.approx([levels.mean().item()], abs=1e-12)
         assert data.std == pytest.approx([levels.std(correction=0).item()], abs=1e-12)
     assert whole.mean != part.mean
-
-
-def test_some_classes_of_a_data_set_are_a_data_set_with_statistics_of_its_own():
-    whole, part = load("digits"), load("digits:5-9", limit=100)
-    assert (part.name, part.class_names) == ("digits:5-9", tuple("56789"))
-    assert part.train_labels.bincount().tolist() == [20] * 5
-    later = whole.test_inputs[whole.test_labels >= 5]
-    assert torch.equal(part.test_inputs, later)
-    levels = part.train_inputs.double() / 255
-    assert part.mean == pytest.approx([levels.mean().item()], abs=1e-12)
-    assert load("clicks:0-1").mean[0] == 0.0  # as all clicks
 
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in NEED_NO_FOLDER])

@@ -1,7 +1,5 @@
 """Loaders of images in memory: order and augmentation follow seed and epoch, and nothing else."""
 
-import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import (
-    EpochSampler,
     InMemoryDataset,
     make_loader,
     make_test_loader,
@@ -75,23 +72,6 @@ def test_a_batch_is_its_examples_in_the_order_asked_for(indices):
     assert torch.equal(data.train_inputs, data_of().train_inputs)  # nor changed
 
 
-def test_an_index_past_the_end_is_refused_and_a_negative_one_counts_from_it():
-    dataset = dataset_of(data_of(), AUGMENTATION)
-    assert len(dataset) == 23
-    assert torch.equal(dataset[-1][0], dataset[22][0])
-    with pytest.raises(IndexError):
-        dataset[23]
-    assert len(list(dataset)) == 23
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("augmentation", [None, AUGMENTATION])
-def test_batches_are_channels_last(channels, augmentation):
-    data = data_of(channels=channels)
-    images, _ = next(iter(make_loader(data, batch_size=4, seed=0, augmentation=augmentation)))
-    assert images.is_contiguous(memory_format=torch.channels_last)
-
-
 def test_a_black_border_is_as_black_as_a_black_pixel():
     dark = torch.zeros(20, 3, 6, 6, dtype=torch.uint8)
     dataset = InMemoryDataset(
@@ -104,19 +84,6 @@ def test_a_black_border_is_as_black_as_a_black_pixel():
     images, _ = dataset.__getitems__(range(20))
     wanted = torch.tensor([-0.2 / 0.3, -0.4 / 0.2, -0.6 / 0.1]).view(3, 1, 1)
     torch.testing.assert_close(images, wanted.expand_as(images))
-
-
-def test_every_example_comes_once_an_epoch_in_an_order_that_changes():
-    sampler = EpochSampler(dataset := dataset_of(data_of()), seed=0)
-    orders = []
-    for epoch in range(4):
-        dataset.set_epoch(epoch)
-        orders.append(list(sampler))
-    assert all(sorted(order) == list(range(23)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 4
-    other = EpochSampler(dataset, seed=1)
-    assert list(other) != orders[3]
-    assert len(sampler) == 23
 
 
 def test_an_epoch_is_the_same_whatever_was_iterated_before_it():
@@ -137,22 +104,6 @@ def test_not_shuffled_epochs_differ_in_their_augmentation_alone():
     for batches in (first, second):
         labels = torch.cat([labels for _, labels in batches])
         assert torch.equal(labels, data_of().train_labels)
-
-
-def test_loading_neither_reads_nor_moves_a_global_stream():
-    def epoch() -> list:
-        loader = make_loader(data_of(), batch_size=8, seed=1, augmentation=AUGMENTATION)
-        return [*epoch_of(loader, 1), *make_test_loader(data_of(), batch_size=4)]
-
-    def streams() -> tuple:
-        # Not Python's own: the annotations' checker moves that.
-        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()
-
-    first, before = epoch(), streams()
-    assert same(first, epoch())
-    assert streams() == before
-    torch.manual_seed(123)
-    assert same(first, epoch())
 
 
 def test_test_images_come_in_order_with_the_training_images_statistics():

@@ -12,9 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import bench_recipe
-from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.own import read_own_splits
+from selective_backprop_lab.data.datasets import load, read
 from selective_backprop_lab.recipe import RECIPES, find_recipe
 
 LEVELS = np.random.default_rng(0).integers(0, 256, (9, 3, 4, 4), dtype=np.uint8)
@@ -27,15 +25,15 @@ def returned(monkeypatch):
     """Returns how a data set loads, under options, whose function returns a value."""
     module = ModuleType("data_returned")
     monkeypatch.setitem(sys.modules, "data_returned", module)
-    read_own_splits.cache_clear()
+    read.cache_clear()
 
     def load_returned(value: Any, **options: Any) -> Any:
-        read_own_splits.cache_clear()
+        read.cache_clear()
         vars(module)["load"] = lambda: value
         return load("data_returned:load", **options)
 
     yield load_returned
-    read_own_splits.cache_clear()
+    read.cache_clear()
 
 
 def both(inputs: Any, labels: Any = LABELS) -> Any:
@@ -84,11 +82,6 @@ def test_images_of_every_kind_become_the_same_bytes(returned, kind):
         assert np.array_equal(labels, LABELS[rows])
 
 
-def test_floats_become_bytes_however_many_there_are(returned, monkeypatch):
-    monkeypatch.setattr("selective_backprop_lab.data.own._AT_ONCE", 4)
-    assert np.array_equal(returned(both(FLOATS)).train_inputs, LEVELS[:6])
-
-
 @pytest.mark.parametrize("mode", ["L", "1"])
 def test_grey_images_have_one_channel_whether_they_name_it_or_not(returned, mode):
     expected = np.stack([np.asarray(picture.convert("L")) for picture in pictures(mode)])
@@ -98,13 +91,6 @@ def test_grey_images_have_one_channel_whether_they_name_it_or_not(returned, mode
         assert np.array_equal(data.train_inputs[:, 0], expected[:6])
 
 
-def test_indexed_pictures_are_coloured(returned):
-    indexed = [picture.quantize(8) for picture in pictures()]
-    expected = np.stack([np.asarray(picture.convert("RGB")) for picture in indexed])
-    found = returned(listed(indexed)).train_inputs
-    assert np.array_equal(found, expected[:6].transpose(0, 3, 1, 2))
-
-
 @pytest.mark.parametrize("value", [both(FEATURES), listed(FEATURES), both(FEATURES.astype(">f4"))])
 def test_features_are_standardised(returned, value):
     data = returned(value)
@@ -112,24 +98,6 @@ def test_features_are_standardised(returned, value):
     expected = (FEATURES - FEATURES[:6].mean(0)) / FEATURES[:6].std(0)
     assert np.allclose(data.train_inputs, expected[:6], atol=1e-5)
     assert np.allclose(data.test_inputs, expected[6:], atol=1e-5)
-
-
-def test_options_that_make_data_work_on_them(returned):
-    inputs, labels = np.tile(FEATURES, (20, 1)), np.tile(LABELS, 20)
-    value = (inputs[9:], labels[9:]), (inputs[:9], labels[:9])
-    assert len(returned(value, limit=50).train_labels) == 50
-    assert len(returned(value, hold_out=True).test_labels) == 9
-    assert returned(value, redraw=1).train_labels.tolist() != labels[9:].tolist()
-    data = Composition(skew=1.0, noise=0.2)(returned(value))
-    assert data.flipped.any()
-    sizes = data.train_clean_labels.bincount().tolist()
-    assert sorted(sizes)[0] < sorted(sizes)[-1]
-
-
-def test_a_class_may_have_no_training_examples(returned):
-    data = returned(((FEATURES[:6], LABELS[:6] % 2), (FEATURES[6:], LABELS[6:])))
-    assert data.classes == 3
-    assert data.train_labels.max() == 1
 
 
 NORMALISED = (FLOATS - 0.5) / 0.25

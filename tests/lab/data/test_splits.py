@@ -56,12 +56,6 @@ def test_limited_keeps_images_and_labels_together_and_the_test_split_whole():
     assert part.class_names == whole.class_names
 
 
-def test_a_smaller_limit_is_a_prefix_of_a_larger_one():
-    whole = splits_of([0, 1, 2, 2] * 15)
-    small, large = limited(whole, 10), limited(whole, 40)
-    assert torch.equal(small.train_inputs, large.train_inputs[:10])
-
-
 @pytest.mark.parametrize("limit", [-1, 0, 2, 61])
 def test_a_limit_that_leaves_a_class_out_or_asks_for_too_many_is_refused(limit):
     with pytest.raises(sb.ConfigurationError, match=rf"limit is {limit},.* between 3 .* and 60 "):

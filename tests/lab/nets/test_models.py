@@ -8,18 +8,7 @@ import selective_backprop as sb
 from selective_backprop_lab.nets.models import MODELS, make_model, take_over
 
 # The full nets are their narrow twins in everything but size, and slow.
-OWN = ["linear", "perceptron", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
-
-
-@pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize(("channels", "side", "classes"), [(1, 8, 10), (1, 28, 10), (3, 32, 100)])
-def test_every_net_of_the_labs_own_fits_every_data_set(name, channels, side, classes):
-    model = make_model(name, blank_data(channels, side, classes), seed=0)
-    logits = model(torch.randn(4, channels, side, side))
-    assert logits.shape == (4, classes)
-    logits.sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    assert model.training
+OWN = ["linear", "perceptron", "small_cnn", "tiny_cnn", "resnet9_narrow"]
 
 
 def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
@@ -114,10 +103,3 @@ def test_a_net_takes_over_its_last_layer_too_where_classes_are_the_same():
     take_over(model, old.state_dict(), head=True)
     for mine, others in zip(model.parameters(), old.parameters(), strict=True):
         assert torch.equal(mine, others)
-
-
-def test_a_net_of_other_layers_is_refused_by_what_differs():
-    model = make_model("perceptron", blank_data(1, 8), seed=0)
-    other = make_model("perceptron", blank_data(1, 28), seed=0)
-    with pytest.raises(sb.ConfigurationError, match=r"cannot take over .*1\.weight"):
-        take_over(model, other.state_dict())

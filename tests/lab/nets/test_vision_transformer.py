@@ -22,22 +22,6 @@ def test_the_small_one_is_of_width_384_and_has_21_3_million_parameters():
     assert round(count / 1e6, 1) == 21.3
 
 
-def test_every_patch_reaches_every_logit(net):
-    images = torch.randn(2, 3, 8, 8, dtype=torch.float64, requires_grad=True)
-    net(images)[0].sum().backward()
-    assert (images.grad[0] != 0).all()
-    assert (images.grad[1] == 0).all()
-
-
-def test_places_tell_patches_apart(net):
-    images = torch.randn(1, 3, 8, 8, dtype=torch.float64)
-    turned = images.roll(4, dims=3)  # the same patches in other places
-    assert not torch.allclose(net(images), net(turned))
-    with torch.no_grad():
-        net[0].places.zero_()
-    torch.testing.assert_close(net(images), net(turned))
-
-
 def test_a_block_attends_as_its_formula_says(net):
     block, patches = net[1], torch.randn(2, 4, 12, dtype=torch.float64)
     normal = block.before_attention(patches)

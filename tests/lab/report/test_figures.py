@@ -1,4 +1,3 @@
-import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -129,19 +128,6 @@ def test_several_lengths_are_marked_each_and_unfinished_runs_are_named(drawn):
     text = drawn([*crowd(2), *crowd(2, **short), late], axis="cpu_seconds")
     for word in ("length 10", "length 5", "late (unfinished)", "hollow dots: 5 epochs", "CPU s"):
         assert word in text, word
-
-
-@pytest.mark.parametrize(
-    "runs",
-    [
-        [fixture_run(finished=False, upto=0)],
-        [fixture_run(errors=[0.0, 0.0]), fixture_run("$x_{$ <&", errors=[50.0, math.nan])],
-    ],
-    ids=["none", "zeros"],
-)
-def test_odd_sets_are_drawn(drawn, runs):
-    text = drawn(runs)
-    assert all(run.header.arm in text for run in runs)
 
 
 @given(st.lists(st.floats(-0.2, 1.2), max_size=9).map(sorted))

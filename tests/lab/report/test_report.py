@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from fixture_examples import fixture_history
-from fixture_runs import fixture_comparison, fixture_header, fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_run, fixture_seeds
 from matplotlib.figure import Figure
 
 from selective_backprop_lab.report import report as _report
@@ -113,16 +113,6 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.of("meta")
 
 
-def test_a_crowd_gets_a_word_on_what_is_drawn(report):
-    words = "Only plain training and the strategies with the lowest final values have curves"
-    few, many = (
-        report([run for i in range(count) for run in fixture_seeds(f"arm {i}", [5.0 + i, 6.0 + i])])
-        for count in (9, 10)
-    )
-    assert words not in few.text
-    assert words in many.text
-
-
 def test_nothing_is_asked_of_any_server_and_there_is_no_script(report):
     runs, histories = located(*runs_of(10))
     page = report(runs, histories=histories)
@@ -167,16 +157,6 @@ def test_every_text_of_a_record_is_escaped(report):
 )
 def test_partial_and_odd_sets_get_a_report(report, runs):
     assert "How to read this" in report(runs, whole=True).text
-
-
-def test_a_report_names_files_and_no_folders(tmp_path, report):
-    run = fixture_run()
-    located = type(run)(
-        header=fixture_header(), points=run.points, end=run.end, path=Path(tmp_path / "a.jsonl")
-    )
-    page = report([located])
-    assert "a.jsonl" in page.text
-    assert str(tmp_path) not in page.source
 
 
 def test_with_histories_a_page_shows_classes_and_examples(report):

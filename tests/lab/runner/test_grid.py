@@ -18,25 +18,16 @@ from selective_backprop_lab.training.stopping import Stop
 
 
 @pytest.mark.parametrize(
-    ("jobs", "device", "local", "shared"),
-    [
-        (2, "cuda", True, True),
-        (1, "cuda", True, False),
-        (2, "cpu", True, False),
-        (2, "cuda", False, False),
-    ],
+    ("jobs", "device", "shared"), [(2, "cuda", True), (1, "cuda", False), (2, "cpu", False)]
 )
-def test_runs_that_share_a_gpu_are_recorded_as_such(
-    jobs, device, local, shared, tmp_path, monkeypatch
-):
-    def engine(work, **_):
+def test_runs_that_share_a_gpu_are_recorded_as_such(jobs, device, shared, tmp_path, monkeypatch):
+    def carry_out(work, **_):
         raise ZeroDivisionError(*(group.shares_gpu for group in work))
 
-    if local:
-        monkeypatch.setattr(grid, "run_local", engine)
+    monkeypatch.setattr(grid, "run_local", carry_out)
     plans = [replace(fixture_plan(seed=seed), device=device) for seed in (0, 1)]
     with pytest.raises(ZeroDivisionError) as found:
-        run_grid(plans, RunStore(tmp_path), engine=engine, jobs=jobs)
+        run_grid(plans, RunStore(tmp_path), jobs=jobs)
     assert found.value.args == (shared, shared)
 
 

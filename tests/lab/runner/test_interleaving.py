@@ -1,4 +1,3 @@
-import signal
 from types import SimpleNamespace
 
 import pytest
@@ -50,9 +49,7 @@ class Comparison:
         self.fails = {}
         self.seen = []
         monkeypatch.setattr(
-            grid,
-            "TrainingRun",
-            lambda plan, data, **_: FakeRun(self.log, self.fails, plan, data),
+            grid, "TrainingRun", lambda plan, data, **_: FakeRun(self.log, self.fails, plan, data)
         )
 
     def __call__(self, plans, **options):
@@ -130,56 +127,6 @@ def test_an_arm_whose_losses_are_finite_no_more_ends_alone_and_is_named(compare)
     unfinished = {which for which, run in kept.items() if not run.finished}
     assert unfinished == {("low-k", 0), ("random-backprop", 1)}
     assert len(kept) == 6
-
-
-@pytest.mark.usefixtures("signals_as_usual")
-def test_ctrl_c_while_an_arm_fails_is_not_forgotten(compare):
-    class Interrupted(dict):
-        def __getitem__(self, which):
-            signal.raise_signal(signal.SIGINT)
-            return super().__getitem__(which)
-
-    plans = [fixture_plan("low-k", seed=seed) for seed in (0, 1)]
-    compare.fails = Interrupted({("low-k", 0, 1): sb.LossError("not finite")})
-    with pytest.raises(KeyboardInterrupt):
-        compare(plans)
-    assert compare.happened("made") == plans[:1]
-
-
-def test_where_nobody_can_be_told_any_more_what_was_trained_is_kept(tmp_path):
-    def broken(plan, point):
-        raise UnicodeEncodeError("charmap", "-", 0, 1, "cannot be shown")
-
-    with pytest.raises(UnicodeEncodeError):
-        run_plans(three_arms(), few_digits(), tmp_path, command="", watch=broken)
-    assert [path.name.split("-seed")[0] for path in tmp_path.glob("*.checkpoint")] == [
-        "traditional"
-    ]
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda content: content.replace(b'"point"', b'"pint"', 1),
-        lambda content: b"no record\n" + content,
-        lambda content: b"\x00" * len(content) + b"\n",
-        lambda content: b"",
-    ],
-    ids=["word", "line", "zeros", "empty"],
-)
-def test_a_damaged_record_stops_a_comparison_before_it_starts_and_everything_stays(compare, spoil):
-    plans = three_arms()
-    records = compare(plans[1:])
-    path = records[0].path
-    path.write_bytes(spoil(path.read_bytes()))
-    before = {name: (compare.folder / name).read_bytes() for name in compare.files()}
-    with pytest.raises(sb.RecordError, match=f"{path.name}.*move that file away"):
-        compare(plans)
-    assert not compare.log
-    assert {name: (compare.folder / name).read_bytes() for name in compare.files()} == before
-    path.rename(path.with_suffix(".away"))
-    assert all(run.finished for run in compare(plans))
-    assert compare.happened("made") == plans[:2]
 
 
 def test_what_cannot_be_built_leaves_no_record_behind(tmp_path):

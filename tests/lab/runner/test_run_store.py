@@ -78,11 +78,6 @@ def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_pa
     assert other.points != tuned.points
 
 
-def test_a_run_that_begins_anew_needs_no_other_net(tmp_path):
-    assert RunStore(tmp_path).weights(fixture_plan()) is None
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_net_for_images_of_another_size_is_refused_before_it_is_trained(plan, tmp_path):
     wrong = replace(plan, pretrained="mnist1d")
     with pytest.raises(sb.ConfigurationError, match=r"mnist1d have the shape 40.* 1 x 8 x 8"):

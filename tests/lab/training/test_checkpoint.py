@@ -111,7 +111,7 @@ def test_code_is_never_run_however_whole_it_is(kept, tmp_path):
             "config.recipe.lr is 0.1 there and 0.2 here",
         ),
         (IDENTITY | {"data": {"examples": 5}}, "data.examples is None there and 5 here"),
-        (IDENTITY | {"format": 99}, "format is 6 there and 99 here"),
+        (IDENTITY | {"format": 99}, "format is 7 there and 99 here"),
     ],
 )
 def test_one_of_another_run_or_version_is_refused_with_the_difference(

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from fixture_lab import few_digits, fixture_plan, same_runs, untimed
-from fixture_sessions import open_session, train_session
+from fixture_sessions import train_session
 
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.training.probes import Probe, RunningProbe
 
 pytestmark = [
@@ -46,29 +45,6 @@ class RunningTelling(RunningProbe):
 
     def look(self, progress: float) -> Mapping[str, Any] | None:
         return {"seen": progress}
-
-
-def test_a_killed_process_holds_no_run_back(tmp_path):
-    reads, writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            session = open_session(fixture_plan(), few_digits(), tmp_path)
-            os.write(writes, b".")
-            signal.pause()
-            session.close()
-        finally:
-            os._exit(1)
-    try:
-        os.read(reads, 1)
-        with pytest.raises(TakenError):
-            open_session(fixture_plan(), few_digits(), tmp_path)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    train_session(fixture_plan(), few_digits(), tmp_path)
-    (run,) = read_runs(tmp_path)
-    assert run.finished
 
 
 def start_and_kill(plan: Any, folder: Path, updates: int) -> None:

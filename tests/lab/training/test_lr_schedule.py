@@ -36,19 +36,6 @@ def along_the_cosine(shares):
     return pytest.approx([0.05 * (1 + math.cos(math.pi * share)) for share in shares], abs=1e-12)
 
 
-# 200 examples in batches of 64: three full ones an epoch, and one of 8.
-@pytest.mark.parametrize(
-    ("follows", "shares"),
-    [
-        (ScheduleBasis.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
-        (ScheduleBasis.CANDIDATES, [n / 400 for n in (64, 128, 192, 200, 264, 328, 392, 400)]),
-    ],
-)
-def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
-    carry_out(paced("traditional", follows, epochs=2), few_digits(200))
-    assert learning_rates == along_the_cosine(shares)
-
-
 # Windows of 192: with what the epochs before left over, each epoch's third batch fills one.
 @pytest.mark.parametrize("arm", THIRD)
 @pytest.mark.parametrize(
@@ -60,19 +47,6 @@ def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
 )
 def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows, shares):
     carry_out(paced(arm, follows, epochs=3), few_digits(200))
-    assert learning_rates == along_the_cosine(shares)
-
-
-# 64 trained of 192 candidates cost a quarter of an epoch: two epochs pay for 8 updates in 6 epochs.
-@pytest.mark.parametrize(
-    ("follows", "shares"),
-    [
-        (ScheduleBasis.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
-        (ScheduleBasis.CANDIDATES, [192 / 512, 384 / 512, 1, 1, 1, 1, 1, 1]),
-    ],
-)
-def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, follows, shares):
-    carry_out(paced("random-backprop", follows, cost=2.0))
     assert learning_rates == along_the_cosine(shares)
 
 

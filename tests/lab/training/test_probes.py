@@ -74,14 +74,6 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     }
 
 
-def test_a_probe_leaves_the_global_random_stream_where_it_was():
-    run = TrainingRun(replace(fixture_plan(), probes=(Restless(),)), few_digits())
-    run.advance()
-    before = torch.get_rng_state()
-    assert run.look()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_quantiles_of_losses_are_those_of_the_first_examples():
     data = few_digits()
     run = finish(TrainingRun(fixture_plan("traditional"), data))

@@ -5,14 +5,6 @@ from dataclasses import replace
 import pytest
 from fixture_lab import few_digits, fixture_plan, gone_on, same_runs, states_of
 
-from reproductions.probes import (
-    BatchGradients,
-    El2nRanks,
-    GradientNorms,
-    LossRanks,
-    Selections,
-    TargetConfidences,
-)
 from selective_backprop_lab.strategies import STRATEGIES
 
 DIFFERENT = (
@@ -35,23 +27,6 @@ def test_it_is_so_of_arms_of_every_kind(arm):
     assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
 
 
-PROBES = (
-    LossRanks(examples=100),
-    Selections(),
-    El2nRanks(examples=100),
-    BatchGradients(batch_size=32, batches=2),
-    GradientNorms(examples=20),
-    TargetConfidences(0.5),
-)
-
-
-def test_probes_go_on_with_what_they_have_seen():
-    plan = replace(fixture_plan("stale-sb", epochs=4, evaluations=4), probes=PROBES)
-    whole, states = states_of(plan, few_digits(), every=9)
-    assert len({observation.probe for observation in whole.observations}) == len(PROBES)
-    assert same_runs(gone_on(plan, few_digits(), states[-1]), whole)
-
-
 def test_examples_that_wait_for_a_later_epoch_do_so_after_a_resumption():
     plan, data = fixture_plan("stale-sb-released", stale=3, epochs=6, evaluations=6), few_digits()
     whole, states = states_of(plan, data, every=5)
@@ -71,10 +46,3 @@ def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
     assert same_runs(resumed, whole)
     assert resumed.meter.prepared == whole.meter.prepared > 0.0
     assert resumed.meter.price == whole.meter.price
-
-
-@pytest.mark.parametrize("length", [{"cost": 3.0}, {"epochs": 3, "recipe": {"batch_size": 48}}])
-def test_a_budget_and_windows_that_cut_batches_go_on_too(length):
-    plan, data = fixture_plan("selective-backprop", rate=1 / 3, **length), few_digits()
-    whole, states = states_of(plan, data)
-    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)

@@ -9,7 +9,7 @@ from fixture_records import RECORDS
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.recipe import Recipe, find_recipe
+from selective_backprop_lab.recipe import find_recipe
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.strategies import STRATEGIES, StrategyOptions
 from selective_backprop_lab.training.run_config import RunConfig
@@ -18,16 +18,6 @@ from selective_backprop_lab.training.run_config import RunConfig
 def as_by_default(arm="auto"):
     return RunConfig(
         find_recipe("digits"), arm, StrategyOptions(), seed=3, length=Budget("cost", 8.0)
-    )
-
-
-def test_what_is_as_by_default_is_not_named():
-    identity = as_by_default().identity()
-    assert identity["strategy"] == {"name": "auto", "revision": 2}
-    assert identity["length"] == {"cost": 8.0}
-    assert identity["recipe"] == {"batch_size": 64, "augmentation": {"shift": 1}}
-    assert identity.keys().isdisjoint(
-        {"limit", "noise", "composition", "schedules_follow", "device", "threads"}
     )
 
 
@@ -41,13 +31,6 @@ def test_what_was_chosen_is_named():
     identity = plan.identity()
     assert identity["strategy"] == {"name": "stale-sb", "rate": 0.5}
     assert (identity["limit"], identity["noise"], identity["seed"]) == (100, 0.2, 3)
-
-
-def test_of_a_composition_what_is_not_as_by_default_is_named():
-    skewed = Composition(skew=1.5, copies=1.0, places=8000, noise=0.1)
-    identity = replace(as_by_default(), composition=skewed).identity()
-    assert identity["noise"] == 0.1
-    assert identity["composition"] == {"skew": 1.5, "copies": 1.0, "places": 8000}
 
 
 def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():
@@ -67,26 +50,6 @@ def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():
 def test_pretraining_on_data_that_there_is_not_is_refused_at_once():
     with pytest.raises(sb.ConfigurationError, match="'imagenet'"):
         replace(as_by_default(), pretrained="imagenet:0-4")
-
-
-def test_a_run_with_no_more_than_noise_is_named_as_before_there_were_compositions():
-    plain = as_by_default("infobatch")
-    noisy = replace(plain, composition=Composition(noise=0.2))
-    names = ("infobatch-seed3-053badaa.jsonl", "infobatch-seed3-43e291f4.jsonl")
-    assert (plain.record_name, noisy.record_name) == names
-
-
-@pytest.mark.parametrize("changed", [{"device": "cuda:1"}, {"probes": ()}])
-def test_where_a_run_trains_is_no_part_of_what_it_is(changed):
-    plan = fixture_plan()
-    assert replace(plan, **changed).record_name == plan.record_name
-
-
-def test_an_option_that_is_added_leaves_the_runs_of_before_as_they_are(monkeypatch):
-    before = fixture_plan().record_name
-    config = Recipe.config
-    monkeypatch.setattr(Recipe, "config", lambda self: {**config(self), "label_smoothing": 0.0})
-    assert fixture_plan().record_name == before
 
 
 def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch):

@@ -1,7 +1,6 @@
 """Asked to leave, a command keeps what it has done, says so, and goes on from there later."""
 
 import signal
-import threading
 
 import pytest
 from fixture_command import run_command
@@ -10,7 +9,7 @@ from fixture_lab import untimed
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.report import figures, report
 from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.stopping import asked_to_stop, sigterm_leaves
+from selective_backprop_lab.training.stopping import asked_to_stop
 
 pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
@@ -83,17 +82,6 @@ def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_u
     assert [len(run.end["machines"]) for run in read_runs(tmp_path / "out")] == [2, 2]
 
 
-def test_an_error_in_one_run_keeps_the_others_of_its_comparison(tmp_path, at_update, undrawn):
-    def fail():
-        raise OSError("the data are gone")
-
-    at_update(9, fail)
-    with pytest.raises(OSError, match="gone"):
-        run_command(COMPARE, tmp_path)
-    (kept,) = (tmp_path / "out").glob("*.checkpoint")
-    assert kept.name.startswith("low-k")
-
-
 def test_a_second_sigterm_takes_nothing_from_the_checkpoint(tmp_path, at_update):
     def twice():  # as `timeout` sends it: to the process, and to its group
         signal.raise_signal(signal.SIGTERM)
@@ -104,35 +92,12 @@ def test_a_second_sigterm_takes_nothing_from_the_checkpoint(tmp_path, at_update)
     assert len(list((tmp_path / "out").glob("*.checkpoint"))) == 1
 
 
-def test_a_second_sigterm_does_not_break_off_what_the_first_began(signals_as_usual):
-    done = []
-
-    def leave():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            signal.raise_signal(signal.SIGTERM)
-            done.append(True)
-
-    with sigterm_leaves(), pytest.raises(SystemExit):
-        leave()
-    assert done
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
 def test_a_second_ctrl_c_leaves_at_once():
     with asked_to_stop() as stop:
         signal.raise_signal(signal.SIGINT)
         assert stop.asked
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-
-
-def test_signals_are_taken_as_before_when_it_is_over():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with asked_to_stop():
-        assert signal.getsignal(signal.SIGTERM) != before[1]
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -142,16 +107,3 @@ def test_a_command_for_which_a_signal_is_ignored_goes_on(tmp_path, at_update, nu
     outcome = run_command(TRAIN, tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     assert signal.getsignal(number) is signal.SIG_IGN
-
-
-def test_in_another_thread_nothing_is_noted_and_nothing_breaks():
-    found = []
-
-    def work():
-        with asked_to_stop() as stop:
-            found.append(stop.asked)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [False]

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from fixture_lab import BATCH, carry_out, few_digits, fixture_plan, name_model
+from fixture_lab import BATCH, carry_out, fixture_plan, name_model
 from torch.nn import functional
 
 import selective_backprop as sb
@@ -142,10 +142,3 @@ def test_a_text_is_not_composed_nor_cut_by_class(changes, text, splits):
         Composition(**changes)(text)
     with pytest.raises(sb.ConfigurationError, match="no classes"):
         of_classes(splits, "0-4")
-
-
-def test_nets_of_images_are_refused_for_text_and_nets_of_text_for_images(text):
-    with pytest.raises(sb.ConfigurationError, match=r"source-bytes is text.*perceptron.*byte_lm"):
-        TrainingRun(plan("traditional", "perceptron"), text)
-    with pytest.raises(sb.ConfigurationError, match=r"no text.*'byte_lm' is for text.*perceptron"):
-        TrainingRun(fixture_plan(model="byte_lm"), few_digits())

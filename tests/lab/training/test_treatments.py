@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixture_lab import (
-    carry_out,
-    few_digits,
-    fixture_plan,
-    gone_on,
-    same_runs,
-    states_of,
-    untimed,
-)
+from fixture_lab import carry_out, few_digits, fixture_plan, gone_on, same_runs, states_of, untimed
 from fixture_loaders import flat_tensors, same_tensors
 
 import selective_backprop as sb
@@ -50,18 +42,6 @@ def test_treatments_are_added_to_any_strategy_by_name():
 def test_treatments_of_which_one_would_have_no_effect_are_refused(arm, said):
     with pytest.raises(sb.ConfigurationError, match=said):
         fixture_plan(arm, **SMALL_CNN)
-
-
-@pytest.mark.parametrize(
-    "arm",
-    [
-        "kath18+smoothing-0.3",
-        "kath18-loss+trimming",
-        "auto+robust-loss+progressive+averaging+larger-batches",
-    ],
-)
-def test_treatments_that_act_together_are_not_refused(arm):
-    assert fixture_plan(arm, **SMALL_CNN).arm == arm
 
 
 @pytest.mark.parametrize("treatment", TREATMENTS)

@@ -55,7 +55,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
                 "the ledger holds no losses yet. Training fills it; with several processes, it is "
                 "filled when an epoch ends"
             )
-        wrong = evidence.label_noise.found
+        wrong = evidence.wrong_labels
         clear = wrong is not None and wrong.is_clear
         labelled = np.count_nonzero(~np.isnan(losses).all(0))
         return _of_losses(losses, round(wrong.share * labelled) if clear else None)

@@ -1,6 +1,6 @@
 """The share of wrong labels, estimated from predictions for examples not yet trained on.
 
-The rule is this project's own. In the first epoch, the model predicts each label before it trains
+In the first epoch, the model predicts each label before it trains
 on it. A label is *improbable* if the model gives it a probability below a limit. Three shares of
 improbable labels are compared: the share seen, the share expected of a calibrated model if all
 labels are right, and the share among random labels. Together they give the share of labels that
@@ -14,16 +14,16 @@ examples of one class come together, there is no estimate.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from selective_backprop._core.saved_state import FINITE, Saved
 from selective_backprop._core.types import Float, Float64
+from selective_backprop._memory.ledger import WrongShare
 
 IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves too few to count
-LEAST_WRONG = 0.025  # with right labels of classes that are easy to tell apart, few are above 0.02
 BLOCKS = 256  # of equally many batches, so the second half of the epoch is known to 1/256
 LEAST_ROWS = 200  # with fewer, the estimate is too rough
 LEAST_BATCHES = 12  # in the second half; with 8, estimates reached 0.11 with right labels
@@ -37,33 +37,12 @@ FEW_CLASSES, MANY_CLASSES = 0.05, 0.5
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
-class WrongShare(NamedTuple):
-    """The estimated share of labels that look wrong, as if they had been drawn at random.
-
-    Attributes:
-        share: the estimate, in [0, 1].
-        half_width: the 95 % interval is `share` ± `half_width`.
-    """
-
-    share: float
-    half_width: float
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the share is at least 0.025, and its interval excludes 0."""
-        return self.share >= max(LEAST_WRONG, self.half_width)
-
-    def __str__(self) -> str:
-        return f"{self.share:.0%} ± {self.half_width:.1%} of the labels look wrong"
-
-
 class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
-    In the first half, the model has learned too little. If the second half has fewer than 12
-    batches, or examples of one class come together, there is no estimate. Wrong labels that the
-    model finds plausible are missed, such as those of a similar class. In a long epoch, the
-    estimate uses at most 256 batches. The host does not wait for the device before the epoch ends.
+    In the first half, the model has learned too little. Wrong labels that the model finds plausible
+    are missed, such as those of a similar class. In a long epoch, the estimate uses at most 256
+    batches. The host does not wait for the device before the epoch ends.
     """
 
     def __init__(self) -> None:
@@ -76,24 +55,17 @@ class LabelNoise:
         # Sums of the second half, and of `_pairs`, once the epoch is over.
         self.totals: Float64[Tensor, " sum"] | None = None
 
-    @property
-    def over(self) -> bool:
-        """Whether the first epoch is over."""
-        return self.totals is not None
-
     def observe(
         self, outputs: Any, targets: Any, smoothing: float = 0.0, batch: object = None
     ) -> None:
         """Take in the predictions of a batch, or of a part of it, before the model trains on it.
 
-        Args:
-            outputs: logits, `[row, class]`, or `[row]` for yes-or-no targets. Others are ignored.
-            targets: class indices, `[row]`, negative in rows to ignore; or floats of 0 and 1.
-            smoothing: label smoothing of the loss, in [0, 1). It is taken out of the predictions.
-            batch: equal for all parts of a batch; None for a whole batch.
+        Outputs are logits, `[row, class]`, with class indices as targets, negative in rows to
+        ignore; or `[row]`, with floats of 0 and 1. Others are ignored. `smoothing` is taken out of
+        the predictions. `batch` is equal for all parts of a batch; None for a whole batch.
         """
         found = probabilities(outputs, targets)
-        if found is None or self.over:
+        if found is None or self.totals is not None:
             return
         if self._sums is None:
             self._sums = found[0].new_zeros((BLOCKS, MOMENTS + BINS), dtype=torch.float64)
@@ -120,10 +92,6 @@ class LabelNoise:
         found = moments[blocks // 2 :].sum(0) * (blocks - blocks // 2 >= LEAST_BATCHES)
         return torch.cat([found, _pairs(counts)])
 
-    def end(self, totals: Float64[Tensor, " sum"]) -> None:
-        """End the first epoch, with the sums of all ranks."""
-        self.totals = totals
-
     @property
     def ordered(self) -> bool:
         """Whether examples of one class came together, so that nothing can be estimated."""
@@ -147,26 +115,25 @@ class LabelNoise:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to continue later."""
-        sums, totals = self._sums, self.totals
-        return {
-            "sums": None if sums is None else sums.clone(),
-            "every": self._every,
-            "batches": self._batches,
-            "totals": None if totals is None else totals.clone(),
-        }
+        sums = None if self._sums is None else self._sums.clone()
+        counts = {"every": self._every, "batches": self._batches}
+        return {"sums": sums, "totals": self.totals} | counts
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
-            each.maybe(lambda sums, shape=shape: _finite(sums, shape))
-            for each, shape in ((sums, (BLOCKS, MOMENTS + BINS)), (totals, (MOMENTS + 2,)))
+            saved.maybe(
+                lambda one, shape=shape: one.tensor(
+                    torch.float64, shape=shape, least=-FINITE, most=FINITE
+                )
+            )
+            for saved, shape in ((sums, (BLOCKS, MOMENTS + BINS)), (totals, (MOMENTS + 2,)))
         )
         length = every.whole(1)
         self._batches = batches.whole(0, BLOCKS * length)
-        self._every, self._latest = length, None
+        self._every, self._latest, self.totals = length, None, ended
         self._sums = None if found is None else found.clone()
-        self.totals = None if ended is None else ended.clone()
 
 
 def _count(labels: Tensor, classes: int) -> Float64[Tensor, " bin"]:
@@ -189,10 +156,6 @@ def _pairs(counts: Float64[Tensor, "block bin"]) -> Float64[Tensor, "2"]:
     alike, chance = groups.square().sum() - total, (every @ every - total) / (total * total - total)
     limit = pairs * torch.minimum(FEW_CLASSES * (1.0 - chance), MANY_CLASSES * chance)
     return torch.stack([alike - pairs * chance, limit]).nan_to_num()
-
-
-def _finite(sums: Saved, shape: tuple[int, ...]) -> Tensor:
-    return sums.tensor(torch.float64, shape=shape, least=-FINITE, most=FINITE)
 
 
 def _moments(

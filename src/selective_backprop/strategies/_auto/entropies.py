@@ -1,0 +1,195 @@
+"""Cross-entropies as the rule needs them: `exp(-loss)` is the probability of the target.
+
+Label smoothing, class weights and soft targets raise the lowest possible loss, so the rule reads by
+how much a loss exceeds it. Losses that cannot be cross-entropies are refused.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from selective_backprop._batches.losses import (
+    OF_CLASSES,
+    OF_LABELS,
+    LossFunction,
+    UnreducedLoss,
+    average_examples,
+    class_weights,
+    label_smoothing,
+    name_of,
+    option,
+)
+from selective_backprop._core.errors import LossError, warn
+from selective_backprop._core.types import Float
+
+SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
+
+
+class ExcessLosses:
+    """Makes one loss per example of `excess_losses`, for `ExampleLosses`.
+
+    The first batch raises an error if the loss cannot be a cross-entropy, and warns if the user
+    wrote a loss that is none.
+    """
+
+    def __init__(self) -> None:
+        self._checked = False
+        self._labels = False  # whether the user wrote a loss of yes-or-no labels
+
+    def __call__(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
+        """Return one loss per example of a batch, from the losses of its positions."""
+        if not self._checked:
+            self._checked = True
+            own = name_of(loss.given)[0] not in OF_CLASSES | OF_LABELS
+            each = average_examples(loss, losses, outputs, targets)
+            check_entropies(each, targets, own=own)
+            self._labels = own and examine_own_loss(losses, outputs, targets)
+        if self._labels:
+            losses = _excess_of_labels(None, losses, targets)
+        elif loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
+            losses = excess_losses(loss.given, losses, outputs, targets)
+        if isinstance(losses, Tensor) and losses.ndim == 1:
+            return losses  # nearly always
+        return average_examples(loss, losses, outputs, targets)
+
+
+def excess_losses(
+    loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
+) -> Float[Tensor, "*position"]:
+    """Return by how much the losses of positions exceed the lowest possible loss.
+
+    This is divided by the class weights. For a cross-entropy with label smoothing, class weights or
+    probabilities as targets, it is the Kullback-Leibler divergence of the model from the target,
+    and 0 if the model could not do better. Other losses are returned unchanged.
+
+    Losses of a row's yes-or-no labels, `[row, label]`, are summed, so that `exp(-loss)` is the
+    probability that the model gives to all labels of the row together.
+    """
+    name = name_of(loss_fn)[0]
+    if name in OF_LABELS:
+        return _excess_of_labels(loss_fn, losses, targets)
+    tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+    if name not in OF_CLASSES or not tensors or outputs.ndim < 2:
+        return losses
+    smoothed, weights = label_smoothing(loss_fn), class_weights(loss_fn)
+    soft = targets.is_floating_point() and targets.shape == outputs.shape
+    if not (smoothed or weights is not None or soft):
+        return losses
+    count = outputs.shape[1]
+    each = losses.new_ones(count) if weights is None else weights.to(losses)
+    spread = smoothed / count * each  # what smoothing adds to a position's target on each class
+    if soft:
+        shape = (1, count, *[1] * (outputs.ndim - 2))
+        whole = (1.0 - smoothed) * targets * each.view(shape) + spread.view(shape)
+        total, entropy = whole.sum(1), -torch.xlogy(whole, whole).sum(1)
+    else:
+        hit = targets.long().clamp(0, count - 1)  # ignored positions are left out later
+        own = spread[hit] + (1.0 - smoothed) * each[hit]
+        total = spread.sum() - spread[hit] + own
+        others = torch.xlogy(spread, spread)
+        entropy = others[hit] - others.sum() - torch.xlogy(own, own)
+    lowest = entropy + torch.xlogy(total, total)
+    return ((losses - lowest) / total.clamp(min=torch.finfo(losses.dtype).tiny)).clamp(min=0.0)
+
+
+def _excess_of_labels(
+    loss_fn: LossFunction | None, losses: Tensor, targets: Any
+) -> Float[Tensor, "*position"]:
+    """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
+    if not isinstance(targets, Tensor) or targets.shape != losses.shape:
+        return losses
+    positive, weight = (
+        losses.new_ones(()) if found is None else found.to(losses)
+        for found in (option(loss_fn, "pos_weight"), option(loss_fn, "weight"))
+    )
+    yes, no = positive * targets, torch.ones_like(targets) - targets
+    total = yes + no
+    lowest = torch.xlogy(total, total) - torch.xlogy(yes, yes) - torch.xlogy(no, no)
+    scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
+    excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
+    excess = excess.where(total == total, losses)  # a target that is NaN may be masked
+    return excess.sum(1) if excess.ndim == 2 else excess
+
+
+def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
+    """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
+
+    Targets must be probabilities, and no loss may be below the lowest possible cross-entropy. The
+    CPU waits for the GPU.
+
+    Args:
+        losses: one per example; anything else is left to `check_losses`.
+        targets: the targets of the losses, or None. NaN marks unknown labels, and passes.
+        own: whether the user wrote the loss, so that it may be above 0 at best. Soft targets may be
+            classes or yes-or-no labels, and their losses summed or averaged. The mean entropy of
+            yes-or-no labels is the lowest of these cases.
+    """
+    found, lowest = None, 0.0
+    soft = isinstance(targets, Tensor) and targets.is_floating_point()
+    each = losses if isinstance(losses, Tensor) and losses.ndim == 1 else torch.zeros(0)
+    if own and soft and len(each) and targets.shape[:1] == each.shape:
+        yes = targets.detach().float().reshape(len(targets), -1).clamp(0.0, 1.0)
+        no = torch.ones_like(yes) - yes
+        lowest = -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
+    below = each[each < lowest - SLACK]
+    if soft and bool(((targets < -SLACK) | (targets > 1.0 + SLACK)).any()):
+        low, high = map(float, targets[~targets.isnan()].aminmax())
+        found = f"targets from {low:.3g} to {high:.3g} are no probabilities"
+    elif len(below):
+        least = float(below.min())
+        found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
+    if found is not None:
+        raise LossError(
+            f"{found}. But the strategy takes exp(-loss) for the probability of the target. Use a "
+            "cross-entropy whose targets are classes (as integers) or probabilities. For other "
+            "losses, such as those of regression, use a strategy that only ranks them: "
+            "recorded_sb(rate=1 / 2)"
+        )
+
+
+def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:
+    """Return whether a loss that the user wrote is a cross-entropy of yes-or-no labels.
+
+    Warn if it is no cross-entropy. This is checked by the numbers, if outputs and losses have the
+    shape of the labels, or if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`,
+    and losses have the shape of either. The CPU waits for the GPU.
+    """
+    if not all(isinstance(each, Tensor) for each in (losses, outputs, targets)):
+        return False
+    labels = losses.shape == outputs.shape == targets.shape
+    several = outputs.ndim > 1 and outputs.shape[1] > 1 and not targets.is_floating_point()
+    classes = several and targets.shape == outputs[:, 0].shape
+    if not labels and not (classes and losses.shape in (targets.shape, outputs.shape)):
+        return False
+    # Outputs are logits or, if the model ends in a sigmoid or softmax, probabilities.
+    given, known = outputs.float(), []
+    if labels:
+        yes = targets.float()
+        kept = ~yes.isnan()  # NaN for unknown labels
+        logits = logsigmoid(given), logsigmoid(-given)
+        for sure, unsure in (logits, (_log(given), _log(1.0 - given))):
+            known.append(-yes * sure - (1.0 - yes) * unsure)
+    elif losses.shape == targets.shape:
+        kept = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
+        hit = targets.where(kept, 0).long().unsqueeze(1)
+        for likely in (given.log_softmax(1), _log(given)):
+            known.append(-likely.gather(1, hit).squeeze(1))
+    rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
+    for entropies in known:
+        if torch.allclose(losses[kept].float(), entropies[kept], rtol=rounding, atol=rounding):
+            return labels
+    warn(
+        "the loss function returns no cross-entropies of these outputs and targets, but the "
+        "strategy takes exp(-loss) for the probability of the targets. If your loss adds label "
+        "smoothing or weights, pass these to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss "
+        "instead: what they add is then not recorded. With another loss, pass with_selection=True "
+        "to the loader, train on (selection.weights * losses).mean(), and call "
+        "loader.record(selection, cross_entropies)"
+    )
+    return False
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    return probabilities.clamp(torch.finfo(torch.float32).tiny, 1.0).log()

@@ -1,0 +1,158 @@
+"""How `auto` scores examples: by the higher of the last two losses, raised in two cases."""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from selective_backprop._batches.losses import IGNORED
+from selective_backprop._core.options import check_flag, settle
+from selective_backprop._core.types import Float32
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.schedule import Schedule
+from selective_backprop.scorers import AbstractScorer, Needs, RunningScorer
+from selective_backprop.scorers._remembered import Unscored, recent
+from selective_backprop.selectors import Confident
+from selective_backprop.strategies._auto.giving_up import (
+    EVEN,
+    Classes,
+    Losses,
+    chunks,
+    given_up,
+    highest,
+    sample,
+)
+from selective_backprop.strategies._strategy import Strategy
+
+FLOOR = 0.1  # the lowest probability of being kept, so that no class vanishes
+MAX_AGE = 10  # epochs for which a loss counts after the one that recorded it
+HOPELESS = 0.05  # examples are dropped if fewer than this share of those like them are learned
+# Trainings on the average example, after its first one, until selection ends. Selection that never
+# ends was worse than plain training in longer runs.
+FADES = 8.0
+
+
+def auto(*, trim: bool = False, schedule: Schedule = Schedule(warmup_epochs=1)) -> Strategy:
+    """Skip most examples that the model has learned, and drop examples whose labels look wrong.
+
+    You need not choose a rate. An example is kept with probability `2 * e`, clamped to [0.1, 1].
+    Its error `e` is `1 - exp(-loss)`, of the higher of its last two training losses. So it is
+    skipped only if the model gives its label a probability above 1/2. After being skipped for ten
+    epochs, an example is trained on again.
+
+    In two cases, errors below 1/2 are raised for this formula, so fewer examples are skipped.
+    First, errors in a class with more than half of all examples, which is easily guessed, are
+    multiplied by `0.5 / (1 - share)`, up to 1/2, where `share` is the class's share of the
+    examples. Then an error becomes `(2 * e) ** p / 2`, where `p` falls from 1 to 0 as training goes
+    on. It is 0 once the average example has been trained on nine times, not counting examples that
+    never were: the model then knows most by heart, and the others are mostly noise.
+
+    An example is dropped if its last two losses reach a limit, as is typical of wrong labels. The
+    limit is the lowest loss, of 524,288 random examples if there are more, at or above which less
+    than one example in twenty *recovers*: its next loss is at most ln 2 (a probability of 1/2). No
+    example is dropped before half of all examples, and half of its class, have such a loss. Each
+    epoch tries another tenth of the dropped examples again, to see whether they recover.
+
+    There are no extra forward passes, skipped examples are not loaded, and all kept examples have
+    the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
+    cross-entropies (no label smoothing, no class weights) and targets to `SelectiveLoader.record`.
+    Classes are known if targets are class indices, or floats of 0 and 1. Otherwise all examples
+    count as one class, no error is raised for its class, and `trim` does nothing.
+
+    Args:
+        trim: whether to drop the examples with the highest losses, too, from the second epoch on.
+            Their share is `SelectiveLoader.wrong_labels`, if it is clear (`WrongShare.is_clear`).
+            None is dropped of a class until half of its right labels have a loss of at most ln 2.
+            Use `trim` with label smoothing (of 0.3, say): without, a model learns wrong labels by
+            heart.
+        schedule: when to skip; by default from the second epoch on.
+    """
+    return Strategy("auto", Unlearned(trim=trim), Confident(FLOOR, correction=0.0), schedule)
+
+
+@final
+@dataclass(frozen=True)
+class Unlearned(AbstractScorer):
+    """The scorer of `auto`: losses, infinity if unknown, minus infinity for what is given up."""
+
+    max_age: int = MAX_AGE
+    fades: float = FADES
+    trim: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self, check_flag, "trim")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(
+            passes=False, indices=True, remembers=True, recordings=True, depth=2, classes=True
+        )
+
+    def start(self, context: Context) -> RunningScorer:
+        return _Running(self)
+
+
+class _Running(Unscored):
+    def __init__(self, spec: Unlearned) -> None:
+        self._spec = spec
+
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+        (losses, epochs), classes = ledger.recorded.on_host(), ledger.classes.on_host().scores[0]
+        classes = np.where(classes == IGNORED, np.float32(np.nan), classes)  # rows without a target
+        total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
+        done = min(1.0, max(0.0, total / max(1, visited) - 1.0) / self._spec.fades)
+        majority = find_majority(classes)
+        known = np.empty(ledger.examples, np.float32)
+        for part in chunks(ledger.examples):
+            some = losses[:, part]
+            scores = risen(np.fmax.reduce(some), 1.0 - done, majority, classes[part])
+            scores[np.isnan(some[0])] = np.nan  # the last time, the example had no target
+            known[part] = recent(scores, epochs[0, part], epoch, self._spec.max_age)
+        lost, wrong = given_up(losses, classes, HOPELESS), ledger.wrong_labels
+        if self._spec.trim and wrong is not None and wrong.is_clear:
+            lost = np.concatenate([lost, highest(losses[0], classes, wrong.share)])
+        lost = lost[(lost + epoch) % self._spec.max_age != 0]  # each epoch takes some back
+        known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; unknown ones stay
+        return torch.from_numpy(known)
+
+
+def risen(
+    losses: Losses, power: float, majority: tuple[np.float32, np.float32], classes: Classes
+) -> Losses:
+    """Return the losses, with those below ln 2 raised, at most to ln 2.
+
+    A loss l stands for an error e = 1 - exp(-l). Errors on the majority class are first multiplied
+    by its factor. Then e becomes (1/2) (2 e)^power: unchanged for 1, and for 0 it is 1/2, the error
+    of an example that is not learned.
+    """
+    low = losses < EVEN
+    # 2 e, in [0, 1). `expm1` keeps the digits of small losses. Rounding, or the removal of label
+    # smoothing, may leave a loss below 0, where the power would be NaN.
+    ratios = -2.0 * np.expm1(-np.maximum(losses[low], 0.0))
+    frequent, factor = majority
+    ratios[classes[low] == frequent] *= factor
+    np.minimum(ratios, 1.0, out=ratios)  # at most "not learned", which is e = 1/2
+    found = losses.copy()
+    found[low] = -np.log1p(-0.5 * ratios**power)  # the loss of the new error, -log(1 - e)
+    return found
+
+
+def find_majority(classes: Classes) -> tuple[np.float32, np.float32]:
+    """Return the class of more than half of the examples, and the factor for errors on it.
+
+    Unknown classes are NaN and do not count. If there is no such class, NaN is returned. Among many
+    examples, a class with hardly more than half of them may be missed.
+    """
+    some = classes[sample(len(classes))]
+    some = np.append(some[~np.isnan(some)], np.float32(np.nan))  # the highest
+    # If more than half of the numbers are equal, their median is this number, found without a sort.
+    middle = np.partition(some, (len(some) - 1) // 2)[(len(some) - 1) // 2]
+    known = np.count_nonzero(~np.isnan(classes))
+    others = known - np.count_nonzero(classes == middle)
+    # A model that always guesses this class is wrong on all other examples. The factor raises their
+    # share to 1/2. At least one other example is assumed, so that nothing is divided by 0.
+    factor = np.float32(0.5 * known / max(1, others))
+    return (middle, factor) if 2 * others < known else (np.float32(np.nan), factor)
