@@ -217,10 +217,10 @@ def _judged(
     labels = [arm.label for arm in pair] or [""]
     sides = [(each, arm.key) for each, arm in zip((panel, panels[-1]), pair, strict=False)]
     frames = [each[key] for each, key in sides]
-    asked, runs = axis, pd.concat(frames) if frames else panel.runs
-    (axis,) = measures.timed((asked,), runs)
-    if axis != asked and axis in claim.axes:
-        return  # seconds that do not compare, of a claim that is judged by cost as well
+    if axis == "seconds":
+        (axis,) = measures.timed((axis,), pd.concat(frames) if frames else panel.runs)
+        if axis in claim.axes:
+            return  # seconds that do not compare, of a claim that is judged by cost as well
     case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis, first)
     answer = claim.measure.of(case, **claim.options)
     if answer is None:

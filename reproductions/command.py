@@ -59,8 +59,8 @@ ScaleOption = Annotated[
         "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
         "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
         "MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 in bf16, half an "
-        "hour on a GPU. gpu-wide: the same with Wide-ResNet, hours. gpu-50, gpu-200: ResNet-18 on "
-        "CIFAR-10 for 50 or 200 epochs, minutes a seed on a GPU. "
+        "hour on a GPU. gpu-50, gpu-200: ResNet-18 on CIFAR-10 for 50 or 200 epochs, minutes a "
+        "seed on a GPU. "
         "full: the papers' own nets, data and lengths, days on a GPU.",
     ),
 ]

@@ -236,8 +236,8 @@ def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
 def _until(factor: float, settings: Callable[[Scale], Sequence[Setting]]) -> dict[str, Any]:
     return {
         "panels": _judged_beside(_on(settings, _THREE)),
-        "draw": partial(times.draw_bars, factor=factor),
-        "tables": partial(times.bars_tables, factor=factor),
+        "draw": partial(times.draw_times, factor=factor),
+        "tables": partial(times.times_tables, factor=factor),
     }
 
 

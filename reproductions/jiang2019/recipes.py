@@ -1,4 +1,4 @@
-"""What the Selective-Backprop paper trained, and how: every number of its section 5.1, with source.
+"""The training of the Selective-Backprop paper: every number of its section 5.1, with source.
 
 Sources, by the names used below:
 
@@ -32,101 +32,67 @@ Where they disagree, and what is used here:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.recipe import Rates, Recipe
-
-
-class PaperSchedule(StrEnum):
-    """Which of the paper's learning-rate schedules: two of section 5.1, one of section 5.4."""
-
-    FIRST = "first"  # that of its main figures
-    ACCELERATED = "accelerated"  # falls at four fifths of the same epochs
-    STATIC = "static"  # stays where it begins
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One data set of the paper, and how it was trained on."""
 
-    data: str
-    model: str
-    epochs: int  # of the authors' code
-    first: tuple[int, ...]  # epochs at which the first schedule falls
-    accelerated: tuple[int, ...]  # and the accelerated one
-    decay: float  # what the learning rate is multiplied by at each of them
-    augmentation: Augmentation
+    recipe: Recipe  # with the first schedule, for the epochs of the authors' code
+    accelerated: tuple[float, ...]  # shares of the run at which the accelerated schedule falls
     rate: float  # selectivity of SB and Stale-SB
     kath18_rate: float
 
-    def recipe(
-        self, schedule: PaperSchedule = PaperSchedule.FIRST, *, epochs: int | None = None
-    ) -> Recipe:
-        """Return the recipe with a schedule, stretched or compressed to another length if given."""
-        falls = self.accelerated if schedule is PaperSchedule.ACCELERATED else self.first
-        return Recipe(
-            self.data,
-            self.model,
-            epochs=self.epochs if epochs is None else epochs,
-            batch_size=128,
-            learning_rate=0.1,
-            momentum=0.9,
-            weight_decay=5e-4,
-            rates=Rates.CONSTANT if schedule is PaperSchedule.STATIC else Rates.STEPS,
-            augmentation=self.augmentation,
-            steps=tuple(fall / self.epochs for fall in falls),
-            decay=self.decay,
-        )
+
+def _recipe(
+    data: str,
+    model: str,
+    epochs: int,
+    falls: tuple[int, ...],
+    decay: float,
+    augmentation: Augmentation,
+) -> Recipe:
+    """Return a recipe whose learning rate is multiplied by `decay` at the epochs `falls`."""
+    return Recipe(
+        data,
+        model,
+        epochs=epochs,
+        batch_size=128,
+        learning_rate=0.1,
+        momentum=0.9,
+        weight_decay=5e-4,
+        rates=Rates.STEPS,
+        augmentation=augmentation,
+        steps=tuple(fall / epochs for fall in falls),
+        decay=decay,
+    )
 
 
 # Images are padded by 4 pixels, cropped, and flipped every other time: cutout and code.
 _MOVED = Augmentation(shift=4, flip=True, border=Border.BLACK)
-
+_CIFAR10 = _recipe(
+    "cifar10",
+    "wide_resnet_28_10",  # cutout and code; the paper says Wide Resnet
+    200,
+    (60, 120, 160),
+    0.2,
+    replace(_MOVED, cutout=16),
+)
+_CIFAR100 = _recipe("cifar100", _CIFAR10.model, 200, (60, 120), 0.1, replace(_MOVED, cutout=8))
+# It has 604,388 training examples.
+_SVHN = _recipe("svhn-extra", "wide_resnet_16_8", 160, (60, 120), 0.1, Augmentation(cutout=20))
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "cifar10": Experiment(
-        data="cifar10",
-        model="wide_resnet_28_10",  # cutout and code; the paper says Wide Resnet
-        epochs=200,
-        first=(60, 120, 160),
-        accelerated=(48, 96, 128),
-        decay=0.2,
-        augmentation=replace(_MOVED, cutout=16),
-        rate=1 / 3,
-        kath18_rate=1 / 3,
-    ),
-    "cifar100": Experiment(
-        data="cifar100",
-        model="wide_resnet_28_10",
-        epochs=200,
-        first=(60, 120),
-        accelerated=(48, 96),
-        decay=0.1,
-        augmentation=replace(_MOVED, cutout=8),
-        rate=0.5,
-        kath18_rate=0.5,
-    ),
-    "svhn": Experiment(
-        data="svhn-extra",  # 604,388 training examples
-        model="wide_resnet_16_8",
-        epochs=160,
-        first=(60, 120),
-        accelerated=(48, 96),
-        decay=0.1,
-        augmentation=Augmentation(cutout=20),
-        rate=0.25,
-        kath18_rate=1 / 3,
-    ),
+    "cifar10": Experiment(_CIFAR10, (48 / 200, 96 / 200, 128 / 200), 1 / 3, 1 / 3),
+    "cifar100": Experiment(_CIFAR100, (48 / 200, 96 / 200), 0.5, 0.5),
+    "svhn": Experiment(_SVHN, (48 / 160, 96 / 160), 0.25, 1 / 3),
 }
 """Section 5.1 of the paper, by data set."""
 
 OTHER_NETS: Mapping[str, Recipe] = {
-    model: replace(
-        EXPERIMENTS["cifar10"].recipe(PaperSchedule.STATIC),
-        model=model,
-        augmentation=_MOVED,
-        nesterov=False,
-    )
+    model: replace(_CIFAR10, model=model, augmentation=_MOVED, nesterov=False, rates=Rates.CONSTANT)
     for model in ("resnet18", "densenet_121", "mobilenet_v2")
 }
 """Appendix A.3 of the paper: other nets on CIFAR-10, with a learning rate that stays at 0.1."""

@@ -6,13 +6,12 @@
 | cifar10 | CIFAR-10 | small_cnn | 20 | the same, a few figures |
 | nets | 8,000 images of CIFAR-10 | mobilenet_v2, resnet20 | 20, 30 | a GPU for minutes, a few |
 | gpu | CIFAR-10, CIFAR-100 | resnet18, bf16 | 15 | a GPU for half an hour, a few |
-| gpu-wide | CIFAR-10 | wide_resnet_28_10, bf16 | 15 | a GPU for some hours, a few |
 | gpu-50, gpu-200 | CIFAR-10 | resnet18, bf16 | 50, 200 | a GPU for minutes a seed, a few |
 | full | CIFAR, SVHN, MNIST | the papers' own | 160, 200 | a GPU for days |
 
-Schedules are compressed into fewer epochs, and every net is trained until its last learning rate
-has done its work. At the full scale runs end after the epochs of the authors' code, not by the
-clock; a run took the paper 12 hours on a Titan X, and 96 on SVHN on a K20c.
+Schedules are compressed into fewer epochs. At the full scale, runs end after the epochs of the
+authors' code, not by the clock. A run took the paper 12 hours on a Titan X, and 96 on SVHN on a
+K20c.
 
 The small scale is a budget: three seeds of everything take about two hours on two cores of an AMD
 EPYC, an eighth of them Diet-SB's.
@@ -23,8 +22,17 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, Experiment, PaperSchedule
-from reproductions.settings import AT_COST, EXAMPLES, SHORTENED, USUAL, Published, Scale, Setting
+from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, Experiment
+from reproductions.settings import (
+    AT_COST,
+    EXAMPLES,
+    SHORTENED,
+    USUAL,
+    Published,
+    Scale,
+    Setting,
+    changed,
+)
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.recipe import Precision, find_recipe
 
@@ -51,21 +59,20 @@ def _setting(
     title: str,
     experiment: Experiment,
     *,
-    epochs: int | None = None,
     cutout: bool = True,
     paper_data: str | None = None,
     limit: int | None = None,
     evaluations: int = 50,
     **changes: Any,
 ) -> Setting:
-    """Return one of the paper's experiments, its schedules compressed and its recipe changed."""
-    recipe = replace(experiment.recipe(epochs=epochs), **changes)
+    """Return one of the paper's experiments with a changed recipe."""
+    recipe = replace(experiment.recipe, **changes)
     if not cutout:
         recipe = replace(recipe, augmentation=replace(recipe.augmentation, cutout=0))
     return Setting(
         title=title,
         recipe=recipe,
-        falls=experiment.recipe(PaperSchedule.ACCELERATED).steps,
+        falls=experiment.accelerated,
         rate=experiment.rate,
         kath18_rate=experiment.kath18_rate,
         published=published(paper_data or title, experiment),
@@ -75,22 +82,17 @@ def _setting(
 
 
 def published(name: str, experiment: Experiment) -> Published:
-    """Return what the paper trained, its model and length where its authors' code has them."""
-    return Published(
-        name,
-        experiment.model,
-        experiment.epochs,
-        batch_size=128,
-        examples=EXAMPLES[experiment.data],
-        cutout=experiment.augmentation.cutout,
-    )
+    """Return the training of the paper, with net and length of its authors' code."""
+    recipe, examples = experiment.recipe, EXAMPLES[experiment.recipe.data]
+    cutout = recipe.augmentation.cutout
+    return Published(name, recipe.model, recipe.epochs, 128, examples, cutout)
 
 
 def _small(title: str, data: str, /, *, evaluations: int = 12, **options: Any) -> Setting:
     """Return a setting for a small net that trains for few epochs.
 
-    Batches are of the paper's other size, since on a CPU twice the updates cost hardly more; and no
-    image is cut out, since these nets do not overfit.
+    It has batches of the paper's other size, because twice the updates cost a CPU hardly more, and
+    no cutout, because small nets do not overfit.
     """
     options = {"model": "small_cnn", "batch_size": 64, "cutout": False} | options
     return _setting(title, EXPERIMENTS[data], evaluations=evaluations, **options)
@@ -98,31 +100,30 @@ def _small(title: str, data: str, /, *, evaluations: int = 12, **options: Any) -
 
 def _batch(setting: Setting, size: int) -> Setting:
     """Return a setting with batches of another size."""
-    recipe = replace(setting.recipe, batch_size=size)
-    return replace(setting, title=f"{setting.title}, batches of {size}", recipe=recipe)
+    title = f"{setting.title}, batches of {size}"
+    return replace(changed(setting, batch_size=size), title=title)
 
 
 def _filtered(setting: Setting) -> Setting:
     """Return a setting in which SB leaves out as much as on the poster, more than 85 %."""
-    examples = EXAMPLES[setting.recipe.data]
-    published = Published(setting.published.data, examples=examples)
-    return replace(setting, rate=1 / 8, published=published)
+    said = Published(setting.published.data, examples=EXAMPLES[setting.recipe.data])
+    return replace(setting, rate=1 / 8, published=said)
 
 
 def _unknown(setting: Setting, data: str, model: str | None) -> Setting:
-    """Return a setting of the Diet-SB poster, which names the data, seldom the net, no more."""
+    """Return a setting of the Diet-SB poster, which names the data, and seldom the net."""
     return replace(setting, published=Published(data, model, examples=50_000))
 
 
 def _early(setting: Setting, title: str, model: str, epochs: int) -> Setting:
     """Return one of the two nets, early in training, whose EL2N scores the poster compares."""
-    recipe = replace(setting.recipe, model=model, epochs=epochs)
     said = replace(setting.published, model=model.removesuffix("_narrow"))
-    return replace(setting, title=title, recipe=recipe, published=said, evaluations=1)
+    young = changed(setting, model=model, epochs=epochs)
+    return replace(young, title=title, published=said, evaluations=1)
 
 
 _CIFAR10 = _small("CIFAR-10", "cifar10", epochs=20, limit=8_000)
-# SVHN is 1.5 GB to download; of what everybody has, this comes nearest that is not solved at once.
+# In place of SVHN, which is 1.5 GB to download.
 _FASHION = _small(
     "Fashion-MNIST",
     "svhn",
@@ -141,11 +142,9 @@ _MNIST = _small(
     limit=10_000,
     evaluations=10,
 )
-_TINY = replace(
-    _CIFAR10, title="CIFAR-10, tiny_cnn", recipe=replace(_CIFAR10.recipe, model="tiny_cnn")
-)
-# So few images are learned by heart, in as many epochs as the authors' code has, and losses come
-# apart: only there does the gate of Kath18 open on CIFAR.
+_TINY = replace(changed(_CIFAR10, model="tiny_cnn"), title="CIFAR-10, tiny_cnn")
+# So few images are learned by heart in the epochs of the authors' code, and their losses come
+# apart. Only there does the gate of Kath18 open on CIFAR.
 _GATED = _small(
     "CIFAR-10, 1,000 images",
     "cifar10",
@@ -156,9 +155,8 @@ _GATED = _small(
     paper_data="CIFAR-10",
 )
 _RESIDUAL = replace(
-    _CIFAR10,
+    changed(_CIFAR10, model="resnet9_narrow", epochs=12),
     title="CIFAR-10, resnet9_narrow",
-    recipe=replace(_CIFAR10.recipe, model="resnet9_narrow", epochs=12),
     limit=4_000,
     evaluations=6,
 )
@@ -166,7 +164,7 @@ _RESIDUAL = replace(
 _PRUNED = _unknown(
     _small("CIFAR-100", "cifar100", epochs=15, limit=8_000, evaluations=3), "CIFAR-100", None
 )
-# What two nets prune is of fewer examples: googlenet_narrow takes 22 s for a thousand of them.
+# The two nets train on fewer examples: googlenet_narrow takes 22 s for a thousand of them.
 _FEWER = replace(_PRUNED, limit=3_000)
 _TIMED = ("tiny_cnn", "small_cnn", "resnet9_narrow", "resnet20", "mobilenet_v2", "resnet18")
 SMALL = Scale(
@@ -221,6 +219,10 @@ _DIET = {
         ("CIFAR-10", "cifar10", "resnet20"),
     )
 }
+# The poster does not say how it trained on MNIST; this is the lab's own recipe.
+_POSTER = Setting(
+    "MNIST", find_recipe("mnist"), published=Published("MNIST"), evaluations=50, **_THIRD
+)
 FULL = Scale(
     name="full",
     main=_MAIN,
@@ -231,19 +233,7 @@ FULL = Scale(
     sweep=(1 / 4, 1 / 3, 1 / 2),
     batches=(_MAIN[0], _batch(_MAIN[0], 64)),
     nets=tuple(_NETS.values()),
-    # What the poster trained on MNIST is not known; the lab's own recipe stands for it.
-    poster=(
-        _filtered(_MAIN[0]),
-        _filtered(
-            Setting(
-                "MNIST",
-                find_recipe("mnist"),
-                published=Published("MNIST"),
-                evaluations=50,
-                **_THIRD,
-            )
-        ),
-    ),
+    poster=(_filtered(_MAIN[0]), _filtered(_POSTER)),
     timed=(OTHER_NETS["mobilenet_v2"], OTHER_NETS["resnet18"], _MAIN[0].recipe),
     pruned=_DIET["cifar100"],
     scored=(
@@ -280,31 +270,26 @@ def _few_images(model: str, **options: Any) -> Setting:
     return _small("CIFAR-10", "cifar10", model=model, limit=8_000, **options)
 
 
-_INSIDE = _few_images("mobilenet_v2", epochs=20)
-
-
-def _on_gpu(
-    title: str, data: str, model: str, *, epochs: int = 15, evaluations: int = 20
-) -> Setting:
-    """Return one of the paper's main experiments, shorter, in lower precision, with a net."""
+def _on_gpu(title: str, data: str, *, epochs: int = 15, evaluations: int = 20) -> Setting:
+    """Return one of the paper's main experiments with ResNet-18, shorter, in lower precision."""
+    net: dict[str, Any] = {"model": "resnet18", "precision": Precision.BF16}
     length: dict[str, Any] = {"epochs": epochs, "evaluations": evaluations}
-    setting = _setting(title, EXPERIMENTS[data], model=model, precision=Precision.BF16, **length)
-    return replace(setting, title=f"{title}, {model}")
+    setting = _setting(title, EXPERIMENTS[data], **net, **length)
+    return replace(setting, title=f"{title}, resnet18")
 
 
 def _regime(epochs: int) -> Scale:
-    """Return the paper's CIFAR-10 with a smaller net, for so many epochs.
+    """Return the paper's CIFAR-10 with ResNet-18, for so many epochs.
 
-    An evaluation costs a fifteenth of a pass. The first six strategies make 3.5 passes for each of
-    the epochs, so that 0.8 evaluations for each epoch of each run are less than a tenth of them.
+    An evaluation costs a fifteenth of a pass, and the first six strategies make 3.5 passes for each
+    epoch. So 0.8 evaluations for each epoch of each run are less than a tenth of all.
     """
-    setting = _on_gpu("CIFAR-10", "cifar10", "resnet18", epochs=epochs, evaluations=4 * epochs // 5)
+    setting = _on_gpu("CIFAR-10", "cifar10", epochs=epochs, evaluations=4 * epochs // 5)
     first = ("traditional", "shortened", "sb", "stale", "random", "third")
     return replace(_few(f"gpu-{epochs}", setting), lineup=(*first, *AT_COST), jobs=1)
 
 
-# Trained until less than one per cent of the training examples are wrong, every strategy at the
-# paper's learning rate.
+# Until traditional training gets less than one per cent of the training examples wrong.
 _SATURATED = tuple(
     _setting(
         title,
@@ -321,14 +306,13 @@ _SATURATED = tuple(
 
 
 class ScaleName(StrEnum):
-    """How much to train."""
+    """The names of the scales."""
 
     SMALL = "small"
     CIFAR10 = "cifar10"
     NETS = "nets"
     SATURATED = "saturated"
     GPU = "gpu"
-    GPU_WIDE = "gpu-wide"
     GPU_50 = "gpu-50"
     GPU_200 = "gpu-200"
     FULL = "full"
@@ -361,18 +345,13 @@ SCALES: Mapping[ScaleName, Scale] = {
     ),
     # The net that the paper looked into, and that of the poster's remark.
     ScaleName.NETS: replace(
-        _few("nets", _INSIDE),
+        _few("nets", _few_images("mobilenet_v2", epochs=20)),
         remarked=_unknown(
             _few_images("resnet20", epochs=30, evaluations=4), "CIFAR-10", "resnet20"
         ),
         figures=("fig-3", "fig-4", "fig-5", "fig-15", "fig-16", "diet-cifar10"),
     ),
-    ScaleName.GPU: _few(
-        "gpu",
-        _on_gpu("CIFAR-10", "cifar10", "resnet18"),
-        _on_gpu("CIFAR-100", "cifar100", "resnet18"),
-    ),
-    ScaleName.GPU_WIDE: _few("gpu-wide", _on_gpu("CIFAR-10", "cifar10", "wide_resnet_28_10")),
+    ScaleName.GPU: _few("gpu", _on_gpu("CIFAR-10", "cifar10"), _on_gpu("CIFAR-100", "cifar100")),
     ScaleName.GPU_50: _regime(50),
     ScaleName.GPU_200: _regime(200),
     ScaleName.FULL: FULL,

@@ -6,7 +6,7 @@ from fixture_runs import fixture_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproductions.observations import by_class, follow, lowest, over_training, overlap, standing
+from reproductions.measures import by_class, follow, lowest, over_training, overlap, standing
 from reproductions.probes import LossRanks, pack, unpack
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation

@@ -254,9 +254,8 @@ def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
             find_figures([name], scale)
 
 
-@pytest.mark.parametrize("name", [ScaleName.GPU, ScaleName.GPU_WIDE])
-def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name, tmp_path):
-    order = fixture_order(tmp_path, SCALES[name], seeds=1, device="cuda")
+def test_the_scale_for_a_gpu_trains_in_bf16_what_the_paper_compares(tmp_path):
+    order = fixture_order(tmp_path, SCALES[ScaleName.GPU], seeds=1, device="cuda")
     found = order.jobs_of(figures_at(order.scale))
     assert {plan.recipe.precision for plan in found} == {Precision.BF16}
     assert {plan.limit for plan in found} == {None}

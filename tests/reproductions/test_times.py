@@ -7,12 +7,12 @@ from fixture_runs import PHASES, fixture_run
 from reproductions.drawing import caption
 from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.times import (
-    bars_tables,
     parts_of,
     reported_speedups,
     speedup_table,
     speedup_tables,
     target_of,
+    times_tables,
 )
 from reproductions.measures import at_target
 from reproductions.settings import make_arm
@@ -73,7 +73,7 @@ def test_a_target_that_guessing_reaches_is_none():
     assert target_of(panel, 1.2) == pytest.approx(1.2 * 66.0)
     assert target_of(panel, 1.4) is None
     assert judged("fig-10", panel) == []
-    assert bars_tables(Evidence(None, (panel,)), factor=1.4) == []
+    assert times_tables(Evidence(None, (panel,)), factor=1.4) == []
     assert speedup_table(panel, "cost").rows[1][3:6] == ("1.00×", "1.00×", "guessing reaches it")
     *others, last = (finding for quote, finding in judged("table-1", panel) if quote[:5] == "CIFAR")
     assert (last.verdict, last.measured) == (OPEN, "guessing reaches 92.40 %")
