@@ -23,19 +23,19 @@ def run_study(
     only: Sequence[str] = (),
     arms: Sequence[str] = (),
 ) -> None:
-    """Train what is missing of a stage, or of a part of it, then write the page of all there is.
+    """Train the missing runs of a stage, or of part of it, then write the page of all its records.
 
     Args:
-        console: where to say what is done.
-        stage: what to redo.
-        order: what the command was told.
-        only: names of the workloads to train; all where there are none.
-        arms: the strategies to train; all where there are none.
+        console: where progress is printed.
+        stage: the stage.
+        order: the order of the command.
+        only: names of the workloads to train; () for all.
+        arms: the strategies to train; () for all.
 
     Raises:
         ConfigurationError: if there is no such workload or strategy.
-        DataError: if data that are to be trained on are missing.
-        RecordError: if a record cannot be read or written, or nothing is there to show.
+        DataError: if data to train on are missing.
+        RecordError: if a record cannot be read or written, or there is nothing to show.
     """
     chosen = replace(stage, workloads=_chosen(stage, only))
     asked = {find_name("strategy", arm, stage.arms, more=" in the study") for arm in arms}

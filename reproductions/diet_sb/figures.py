@@ -81,9 +81,9 @@ def pruning(scale: Scale) -> Sequence[Panel]:
 
 def remarked(scale: Scale) -> Sequence[Panel]:
     """Return the same methods on the data set that the poster only remarks on."""
-    shares = dict.fromkeys(("random", "sb"), methods.FEW_BACKPROP)
-    shares |= {"el2n": methods.EL2N, "diet": methods.DIET}
-    return [] if scale.remarked is None else [methods.panel(scale.remarked, **shares)]
+    few, others = methods.FEW_BACKPROP, {"el2n": methods.EL2N, "diet": methods.DIET}
+    found = scale.remarked
+    return [] if found is None else [methods.panel(found, random=few, sb=few, **others)]
 
 
 def nets(scale: Scale) -> Sequence[Panel]:
