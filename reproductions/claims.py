@@ -1,7 +1,7 @@
-"""What papers claim, a row each, and how a row is judged by the frame of its figure.
+"""The claims of papers, a row each, and how a row is judged by the frame of its figure.
 
-A row says which sentence it is of, whom it is about, what is measured, and on which side of which
-limit that must lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
+A row names its sentence, its arms, its measure, and the side of a limit on which the measure must
+lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
 """
 
 import math
@@ -34,36 +34,36 @@ from selective_backprop_lab.analysis.verdict import (
 )
 
 Judged = tuple[str, Finding]
-"""The name of a quote, and what the records say of it."""
+"""The name of a quote, and the finding of the records."""
 Compared = tuple[Any, ...]
-"""What tells one comparison from another: what is measured, of which runs, and the limit."""
-# Why a verdict does not count.
+"""The identity of a comparison: its measure, its runs and its limit."""
+# The reasons for which a verdict does not count.
 UNTESTED = "not tested"
 TUNED = "at tuned rates"
 CERTAIN = "by construction"
 
 
 class Case(NamedTuple):
-    """What a measure is asked of: one arm, or one beside another."""
+    """The subject of a measure: one arm, or one beside another."""
 
-    panels: Sequence[Panel]  # one; of a claim across panels, all of a figure
-    mine: pd.DataFrame  # evaluations of the arm that a claim is about; of none, the whole panel's
+    panels: Sequence[Panel]  # one; all of a figure for a claim across panels
+    mine: pd.DataFrame  # evaluations of the claim's arm; without one, those of the whole panel
     theirs: pd.DataFrame  # of the arm that it is compared with
     axis: str
     first: Panel | None = None  # of the figure
 
     @property
     def panel(self) -> Panel:
-        """The panel that a claim is about."""
+        """The panel of the claim."""
         return self.panels[0]
 
 
 Answer = Estimate | tuple[Verdict | str, str] | None
-"""A quantity; a verdict, or why there is none, and what was measured; None: nothing to judge."""
+"""A quantity; or a verdict, or why there is none, with words; or None: nothing to judge."""
 
 
 class Measure(NamedTuple):
-    """What a claim may be about, by a name in `MEASURES` or in those of a study."""
+    """A measure, which claims name as `MEASURES` or those of a study do."""
 
     of: Callable[..., Answer]  # of a case, with the options of the claim
     unit: str = ""  # {axis} is the axis in words
@@ -74,12 +74,12 @@ class Measure(NamedTuple):
 class Claim:
     """A claim of a source: a row of `reported.toml`."""
 
-    of: str  # the name of the sentence that says it
+    of: str  # the name of the sentence
     text: str  # {0} and {1} are the arms' labels; {method} and {share} the parts of the first
     measure: Measure  # in the file its name
-    # Keys of the arm that it is about and of the one that it is compared with. A pattern stands
-    # for each arm that it fits; * in the second for what it fits in the first. The same pattern
-    # twice: the first such arm against the last one.
+    # Keys of the arm and of the one that it is compared with. A pattern stands for each arm that it
+    # fits; * in the second for what it fits in the first. The same pattern twice: the first such
+    # arm against the last one.
     arms: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)  # of the measure; in the file `with`
     side: Literal["above", "below", "within"] = "above"  # of the limit; or between both signs of it
@@ -89,9 +89,9 @@ class Claim:
     unit: str = ""  # in place of the measure's
     remark: str = ""  # after the numbers; {limit} is the limit
     axes: Sequence[str] = ("cost",)  # judged along each; "seconds" are those of the runs' clock
-    data: str = ""  # of the source, whose panels it is about; "each" if it names all; "" for any
+    data: str = ""  # the data set of the source; "each" if it names all, "" for any
     certain: bool = False  # whether it cannot fail, by how the arms are made
-    only: str = ""  # what is found in the panel's title and the arm's label: a regular expression
+    only: str = ""  # a regular expression, found in the panel's title and the arm's label
     across: bool = False  # about an arm of the first panel, and one of the last
 
 
@@ -117,8 +117,7 @@ def judge(
 ) -> Iterator[Judged]:
     """Judge claims by the evaluations of every panel, or by timings.
 
-    A comparison that was made before, in the same item or in one that `elsewhere` names, does not
-    count again.
+    A comparison counts once, in this item or in the one that `elsewhere` names.
     """
     for times in evidence.timings:
         for claim in claims:
@@ -136,7 +135,7 @@ def judge(
 
 
 def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]:
-    """Return what counts of the comparisons that claims make in panels, run or planned."""
+    """Return the comparisons that count of claims in panels, run or planned."""
     every = _comparisons(claims, panels)
     return [_compared(*one) for one in every if not _untested(one[0], one[1])]
 
@@ -144,9 +143,9 @@ def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]
 def _comparisons(
     claims: Sequence[Claim], panels: Sequence[Panel]
 ) -> Iterator[tuple[Claim, Sequence[Panel], Sequence[Arm], str]]:
-    """Yield each claim with the panels, the arms and the axis that it is judged by.
+    """Yield each claim with its panels, arms and axis.
 
-    Of claims in succession that are about the same arms, each arm and axis has all in turn.
+    Successive claims about the same arms take turns at each arm and axis.
     """
     every = [(panel,) for panel in panels]
     if any(claim.across for claim in claims):
@@ -172,7 +171,7 @@ def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: 
 def _numbers(
     claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
 ) -> Compared:
-    """Return which numbers were measured of which runs.
+    """Return the measured numbers with their runs.
 
     Two claims can share them, such as a speed-up to one target and the mean over that one target.
     """
@@ -183,7 +182,7 @@ def _numbers(
 
 
 def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
-    """Return why a claim is not judged in panels, whatever was measured; "" where it is."""
+    """Return why a claim does not count in panels, whatever was measured; "" if it counts."""
     if claim.certain:
         return CERTAIN
     if panels[0].setting.learning_rates:
@@ -201,13 +200,10 @@ def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> li
         return [(arm,) for arm in found]
     if other == [pattern] and "*" in pattern:
         return [(found[0], found[-1])] if len(found) > 1 else []
-    start = pattern.index("*") if "*" in pattern else 0
-    return [
-        (arm, reference)
-        for arm in found
-        for reference in last
-        if reference.key == other[0].replace("*", arm.key[start:])
-    ]
+    start = max(0, pattern.find("*"))
+    keyed = {each.key: each for each in last}
+    names = [(arm, other[0].replace("*", arm.key[start:])) for arm in found]
+    return [(arm, keyed[name]) for arm, name in names if name in keyed]
 
 
 def _judged(
@@ -236,13 +232,7 @@ def _judged(
     yield claim.of, replace(finding, aside=aside)
 
 
-def _finding(
-    claim: Claim,
-    text: str,
-    answer: Answer,
-    limit: float,
-    **names: Any,
-) -> Finding:
+def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any) -> Finding:
     if claim.whose == "ours" and not claim.remark:
         text += " (our limit)"
     if isinstance(answer, Estimate):

@@ -83,7 +83,8 @@ def untimed(runs: pd.DataFrame) -> bool:
     if runs.seconds.isna().any():
         return True
     on_gpu = runs[runs.device != "cpu"]
-    spans = on_gpu.groupby(["started", "folder", "run"], as_index=False).seconds.max()
+    runs_on_it = on_gpu.reset_index(drop=True).groupby(["started", "folder", "run"], as_index=False)
+    spans = runs_on_it.seconds.max()
     begun = pd.to_datetime(spans.started)
     over = (begun + pd.to_timedelta(spans.seconds, unit="s")).cummax()
     return bool((begun[1:] < over.shift()[1:]).any())

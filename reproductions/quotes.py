@@ -1,4 +1,4 @@
-"""What the source documents say, word for word, and where each says it."""
+"""The sentences of the source documents, word for word, with their places."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ class Quote:
 
 @dataclass(frozen=True)
 class Reported:
-    """What a source says of one of its figures or tables."""
+    """A figure or table of a source, with its sentences and claims."""
 
-    title: str  # what the figure shows, in our words
+    title: str  # in our words
     place: str  # such as "figure 5"
     source: Source
     quotes: Mapping[str, Quote]  # by the short name that claims name
-    notes: Sequence[str] = ()  # what is to be known of the source: ours, not quoted
-    ours: str = ""  # what is measured, where it is not what the caption says
+    notes: Sequence[str] = ()  # on the source, in our words
+    ours: str = ""  # the measurement, if it differs from the caption
     model: str = ""  # the net whose steps the source timed
     claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
 
@@ -49,15 +49,15 @@ def sources() -> Mapping[str, Source]:
 
 
 def read_reported(path: Path) -> dict[str, Reported]:
-    """Return what a file says that a source reports, by the name of the figure or table."""
+    """Return the figures and tables of a file, by name."""
     found = {}
     for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        source = sources()[said["source"]]
         quotes = {
             key: Quote(
-                quote["text"], quote["section"], sources()[quote.get("source", said["source"])]
+                **quote | {"source": sources()[quote["source"]] if "source" in quote else source}
             )
             for key, quote in said.get("quotes", {}).items()
         }
-        made: dict[str, Any] = {"source": sources()[said["source"]], "quotes": quotes}
-        found[name] = Reported(**said | made)
+        found[name] = Reported(**said | {"source": source, "quotes": quotes})
     return found

@@ -1,4 +1,4 @@
-"""What a training step consists of, timed alone: forward, backward and the optimiser."""
+"""The parts of a training step, timed alone: forward, backward and the optimiser."""
 
 import hashlib
 import json
@@ -44,13 +44,9 @@ class StepTiming:
     device: str = "cpu"
 
     def config(self) -> dict[str, Any]:
-        """Return what was timed; on what machine stands in the record's provenance."""
-        return {
-            "data": self.recipe.data,
-            "model": self.recipe.model,
-            "batch_size": self.recipe.batch_size,
-            "device": self.device,
-        }
+        """Return the subject of the timing; the record's provenance names the machine."""
+        names = ("data", "model", "batch_size")
+        return {name: getattr(self.recipe, name) for name in names} | {"device": self.device}
 
     def file(self, folder: Path) -> Path:
         """Return where the times are recorded."""
@@ -66,26 +62,20 @@ class StepTiming:
         rounds = time_steps(workload, ROUNDS)
         scale = 1e6 / (rounds[0].steps * self.recipe.batch_size)
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
+        spent = {name: statistics.median(each.phases[name] for each in rounds) for name in PHASES}
         found = {
             "kind": "step",
             "schema": _SCHEMA,
             "config": self.config(),
             "written": utc_now(),
-            "phases": {
-                name: scale * statistics.median(each.phases[name] for each in rounds)
-                for name in PHASES
-            },
+            "phases": {name: scale * seconds for name, seconds in spent.items()},
             "backward": asdict(summarise(ratios)),
         }
         write_record(self.file(folder), command, found)
 
 
 def read_step_times(path: Path) -> StepTimes:
-    """Read a record of `StepTiming`.
-
-    Raises:
-        RecordError: if it cannot be read, or is no such record.
-    """
+    """Read a record of `StepTiming`; it raises `RecordError` if it is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if (found["kind"], found["schema"]) != ("step", _SCHEMA):

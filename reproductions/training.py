@@ -1,10 +1,11 @@
-"""The one way to the lab's runner: what is on record, what is missing, and how long that takes."""
+"""The one way to the lab's runner: the jobs on record, the missing ones, and how long they take."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 
@@ -25,14 +26,14 @@ _SHORTEST = 5.0  # seconds of a run that says something of the pace
 _EXAMPLES = 10_000  # of data sets whose number of examples is not known here, about
 _TIMING = 30.0  # seconds that the timing of steps takes, about
 Job = RunConfig | StepTiming
-"""What is computed once, into a record of its own, and shared by all that need it."""
+"""Something computed once, into a record of its own."""
 Kind = tuple[str, str, int | None, int, str]
 """Net, data, training examples, epochs and device of runs that take about as long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a command that trains many runs is to do."""
+    """The order of a command that trains many runs."""
 
     seeds: int
     device: str
@@ -57,9 +58,9 @@ def train_missing(
     folder: Path,
     absent: Mapping[str, str] | None = None,
 ) -> None:
-    """Say what is on record and how long the rest takes, and train that into a folder.
+    """Say how many jobs are on record and how long the rest takes, and do the rest.
 
-    What needs `absent` data sets is left out. Runs go so many at a time, then timings, one by one.
+    Jobs with `absent` data sets are left out. Timings come last, one by one.
     """
     make_folder(folder)
     store = RunStore(folder, order.root, order.command, order.every)
@@ -77,16 +78,9 @@ def train_missing(
     if order.jobs > 1:  # a long run that is begun last would be waited for alone
         plans.sort(key=work_of, reverse=True)
     if plans:
+        how: dict[str, Any] = {"jobs": order.jobs, "threads": order.threads}
         with RunProgress(console, plans, weight=work_of, name=name_of) as progress:
-            run_grid(
-                plans,
-                store,
-                watch=progress,
-                jobs=order.jobs,
-                threads=order.threads,
-                interleave=False,
-                log_examples=False,
-            )
+            run_grid(plans, store, watch=progress, interleave=False, log_examples=False, **how)
     for job in waiting:
         if isinstance(job, StepTiming):
             job.measure(folder, root=order.root, command=order.command)
@@ -109,16 +103,12 @@ def default_jobs(device: str, threads: int) -> int:
 
 
 def file_of(job: Job, folder: Path = Path()) -> Path:
-    """Return the record of a job, by which it is known."""
+    """Return the path of a job's record, which identifies it."""
     return job.file(folder) if isinstance(job, StepTiming) else RunStore(folder).path(job)
 
 
 def is_done(job: Job, folder: Path) -> bool:
-    """Return whether a job is on record, finished, with what its probes saw.
-
-    Raises:
-        RecordError: if there is a record that was damaged.
-    """
+    """Return whether a job is on record, finished, with the observations of its probes."""
     if isinstance(job, StepTiming):
         file = job.file(folder)
         return file.exists() and bool(read_step_times(file).phases)
@@ -131,7 +121,7 @@ def data_of(job: Job) -> str:
 
 
 def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
-    """Return why each data set that is not at hand is not, and what to do about it."""
+    """Return why each missing data set is missing, and what to do about it."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(map(data_of, needed)):
         try:
