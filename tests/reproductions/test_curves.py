@@ -44,13 +44,6 @@ def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(p
     assert len(kept) == sum(one[1:] in expected for one in places)
 
 
-def test_shares_are_of_the_front_alone():
-    places = framed([("sb", 1, 9), ("stale", 2, 5), ("sb", 3, 7), ("sb", 4, 1)])
-    assert share(places, ["stale"]) == pytest.approx(100 / 3)
-    assert share(places, ["sb", "stale"]) == 100
-    assert share(framed([]), ["sb"]) == 0
-
-
 def test_equal_places_and_equal_errors_are_shared_whoever_is_listed_first():
     places = [("sb", 1, 9), ("stale", 1, 9), ("stale", 2, 5)]
     for each in (places, places[::-1]):

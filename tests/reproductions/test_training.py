@@ -1,5 +1,6 @@
 """Settings are trained as they say, and what is missing is trained."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,12 +8,13 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 from fixture_runs import fixture_run
 
+import selective_backprop as sb
 from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import find_figures
 from reproductions.settings import SHORTENED, cost_of_sb, make_arm
+from reproductions.timing import StepTiming, read_step_times
 from reproductions.training import (
-    default_jobs,
     elapsed_of,
     file_of,
     is_done,
@@ -44,14 +46,6 @@ def test_every_strategy_has_the_same_warm_up():
         assert last.trained > 256  # the first epoch alone has so many
         settings = make_arm(key, SETTING).plan.settings
         assert settings.random_warmup == settings.warmup == 1 / 4
-
-
-def test_a_tuned_strategy_trains_at_its_own_learning_rate():
-    tuned = replace(SETTING, learning_rates={"sb": 0.3, "half": 0.2})
-    rates = {
-        key: make_arm(key, tuned).plan.recipe.learning_rate for key in ("sb", "half", "random")
-    }
-    assert rates == {"sb": 0.3, "half": 0.2, "random": 0.1}
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
@@ -96,14 +90,6 @@ def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):
     assert "3 runs: 1 on record, 2 to do, about " in screen.text
 
 
-def test_epochs_change_every_length_but_those_of_young_nets():
-    scale = SCALES[ScaleName.SMALL].lasting(5)
-    lengths = {key: make_arm(key, scale.main[0]).plan.length.value for key in ("sb", "third")}
-    assert lengths == {"sb": 5.0, "third": 1.67}
-    assert {each.recipe.epochs for each in (*scale.main, *scale.gated, scale.pruned)} == {5}
-    assert {each.recipe.epochs for each in scale.scored} == {2}
-
-
 def test_the_longest_run_is_begun_first_where_several_run_at_a_time(tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr(training, "run_grid", lambda plans, *_, **__: begun.append(plans))
@@ -117,7 +103,23 @@ def test_the_longest_run_is_begun_first_where_several_run_at_a_time(tmp_path, mo
     assert order == ["traditional", "sb", "stale", "random", "half", "third"]
 
 
-def test_threads_leave_room_for_fewer_runs_and_a_gpu_for_one(monkeypatch):
-    monkeypatch.setattr("reproductions.training.hardware", lambda: {"cores": 8})
-    assert [default_jobs("cpu", threads) for threads in (1, 2, 3, 16)] == [8, 4, 2, 1]
-    assert default_jobs("cuda", 1) == 1
+TIMING = StepTiming(fixture_setting().recipe)
+
+
+def test_times_are_recorded_whole_and_read_back(tmp_path):
+    TIMING.measure(tmp_path, root=None, command="typed")
+    assert [path.name for path in tmp_path.iterdir()] == [TIMING.file(tmp_path).name]
+    found = read_step_times(TIMING.file(tmp_path))
+    assert found.config == TIMING.config()
+    assert all(found.phases[name] > 0 for name in ("forward", "backward", "step"))
+    assert 0 < found.backward.low <= found.backward.median <= found.backward.high
+
+
+@pytest.mark.parametrize("changes", [{"kind": "run"}, {"hardware": "fast"}, {"phases": 3}, None])
+def test_what_is_no_record_of_times_is_told_of(tmp_path, changes):
+    TIMING.measure(tmp_path, root=None, command="typed")
+    path = TIMING.file(tmp_path)
+    content = "" if changes is None else json.dumps(json.loads(path.read_text()) | changes)
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
+        read_step_times(path)
