@@ -137,10 +137,9 @@ def _unpacked(
 def _take(path: Path, folder: Path) -> bool:
     """Move a record with its checkpoint into a folder, if it goes further than what is there."""
     here = folder / path.name
-    if path.suffix == ".json":
-        new = not here.exists()
-    else:
-        new = not is_recorded(here) or (_reach(path) > _reach(here) and not is_locked(here))
+    new = not (here.exists() if path.suffix == ".json" else is_recorded(here))
+    if not new and path.suffix != ".json":
+        new = _reach(path) > _reach(here) and not is_locked(here)
     for file in (path.with_suffix(CHECKPOINT), path):
         if new and file.exists():
             file.replace(folder / file.name)

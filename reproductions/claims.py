@@ -260,10 +260,6 @@ def is_within(found: Estimate, limit: float) -> Verdict:
 _SIDES = {"above": is_above, "below": is_below, "within": is_within}
 
 
-def _on_the_way(case: Case) -> Estimate:
-    return measures.earlier(case.mine, case.theirs, case.axis)
-
-
 def _at_the_end(case: Case) -> Estimate:
     return measures.final_difference(case.mine, case.theirs)
 
@@ -276,17 +272,17 @@ def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.S
     return measures.paired(of(*pair) - of(*there))
 
 
-def _behind(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
-    return queries.final(mine) - queries.final(theirs)
-
-
 _END = "points of final error"
 MEASURES = {
-    "error on the way": Measure(_on_the_way, "points of mean error over the same {axis}"),
+    "error on the way": Measure(
+        lambda case: measures.earlier(case.mine, case.theirs, case.axis),
+        "points of mean error over the same {axis}",
+    ),
     "final error": Measure(_at_the_end, _END),
     "excess of final error": Measure(_at_the_end, _END, signed=False),
     "further behind": Measure(
-        partial(beyond_the_first, of=_behind), "points of final error more than in the first panel"
+        partial(beyond_the_first, of=lambda one, other: queries.final(one) - queries.final(other)),
+        "points of final error more than in the first panel",
     ),
 }
 

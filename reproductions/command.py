@@ -47,8 +47,8 @@ Names = Annotated[
     typer.Argument(
         metavar="list | NAME... | all",
         help=f"What to redo: {', '.join(FIGURES)}; or all, for all of these; {', '.join(STUDY)}, "
-        "the stages of the study behind auto; or study, for all stages. "
-        "list says what each figure needs, what is on record, and how long the rest takes.",
+        "the stages of the study behind auto; or study, for all stages. list prints the runs of "
+        "each figure, how many are on record, and how long the rest takes.",
     ),
 ]
 ScaleOption = Annotated[

@@ -1,7 +1,6 @@
 """Redo figures of the papers: list their runs, train the missing ones, draw, and write the page."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,24 +39,7 @@ FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, 
 RUNS = "runs"
 _LISTED = 12  # strategies of the same seeds that are named if runs are left out; more are counted
 _START = "<!-- sections -->"
-_HEAD = """# The papers, redone
-
-These figures and tables of the source papers are drawn from the records in `runs`. A claim \
-of a source *agrees* if the whole 95 % interval over seeds lies on the side that the source \
-claims, and *disagrees* if it lies on the other side. If the interval covers both sides, the \
-verdict is *cannot say*. A measurement without a sentence of the source is not judged.
-
-Some claims are not counted. *By construction*: the claim cannot fail. *Not tested*: it is about \
-a data set that was replaced by another. *Is Traditional here*: Kath18 never began to select, so \
-it trained as Traditional does. *At tuned rates*: each strategy has its own learning rate, where \
-the paper has one for all. *Counted above* or *at* another item: the same runs were compared \
-there. Seconds are shown only for runs of the same day, machine and code that shared no GPU. \
-Otherwise cost is shown.
-
-Captions name the runs that are left out. To train those of an item, use `scripts/reproduce ITEM \
---scale SCALE --root FOLDER --out records/papers/SCALE`.
-
-"""
+_HEAD = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,31 +371,27 @@ def section(
 
 def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) -> Path:
     """Write the page: the sections that were just written, and its old ones of other figures."""
-    page, sections = folder / "index.md", {}
+    page, sections = folder / "index.md", dict[str, str]()
     if page.exists():
         _, _, rest = page.read_text(encoding="utf-8").partition(_START)
         old = re.split(r"^## ([^:\n]+):", rest, flags=re.MULTILINE)[1:]
-        for name, text in zip(old[::2], old[1::2], strict=True):
-            sections[name] = f"## {name}:{text.rstrip()}\n"
+        both = zip(old[::2], old[1::2], strict=True)
+        sections = {name: f"## {name}:{text.rstrip()}\n" for name, text in both}
     sections |= drawn
     there = [name for name in order if name in sections]
-    text = "\n".join(sections[name] for name in there)
     rows = [_overview(name, sections[name]) for name in there]
     columns = ("shows", "measured", "verdict", "the first claim that the records decide")
     head = ("item", *(Column(name, left=True) for name in columns))
-    rows.append(("all", "", "", _sum(row[3] for row in rows), ""))
-    overview = Table(head, rows).to_markdown()
+    found = re.findall(r"([a-z ]+?) (\d+)", ", ".join(row[3] for row in rows))
+    counts = {
+        word: sum(int(n) for name, n in found if name.strip() == word) for word in CLAIMS.values()
+    }
+    said = ", ".join(f"{word} {count}" for word, count in counts.items() if count)
+    overview = Table(head, [*rows, ("all", "", "", said, "")]).to_markdown()
+    text = "\n".join(sections[name] for name in there)
     with replacing(page) as file:
         file.write(f"{_HEAD}{_START}\n\n{overview}\n{text}".encode())
     return page
-
-
-def _sum(verdicts: Iterable[str]) -> str:
-    """Return the number of each verdict over several items."""
-    counts: Counter[str] = Counter()
-    for word, number in re.findall(r"([a-z ]+?) (\d+)", ", ".join(verdicts)):
-        counts[word.strip()] += int(number)
-    return ", ".join(f"{word} {counts[word]}" for word in CLAIMS.values() if counts[word])
 
 
 def _overview(name: str, section: str) -> tuple[str, ...]:

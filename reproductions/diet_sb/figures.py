@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from torch import Tensor
@@ -18,12 +17,11 @@ from reproductions.diet_sb import methods
 from reproductions.diet_sb.methods import NAMES
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import by_panel, figures_of
-from reproductions.measures import clock, curve_at, last, mean_of, paired, phase_seconds
+from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
 from reproductions.probes import El2nRanks, Selections
 from reproductions.quotes import read_reported
 from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
@@ -260,13 +258,13 @@ def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple
     return [(one[seed], other[seed]) for seed in one if seed in other]
 
 
-def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> Curve:
-    """Return the overlap of the lowest examples of both, for each of `_SHARES`."""
-    rows = [[measures.overlap(*pair, share) for share in _SHARES] for pair in pairs]
-    return curve_at([100 * share for share in _SHARES], rows)
+def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
+    """Return the overlap of the lowest examples of each pair, a column for each share."""
+    rows = [{share: measures.overlap(*pair, share) for share in _SHARES} for pair in pairs]
+    return pd.DataFrame(rows, columns=list(_SHARES))
 
 
-def overlaps(evidence: Evidence) -> dict[str, Curve]:
+def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
     """Return the overlaps of the lowest examples, by name: of two nets, or of SB and EL2N."""
     one, other = evidence.panels
     if one.arms[0].key != BASELINE:
@@ -280,26 +278,20 @@ def overlaps(evidence: Evidence) -> dict[str, Curve]:
 
 def overlaps_table(evidence: Evidence) -> Sequence[Table]:
     """List overlaps, and those of chance."""
-    rows = [
-        (name, *(with_interval(_overlap_at(curve, share)) for share in OVERLAPS))
-        for name, curve in overlaps(evidence).items()
-    ]
+    found = overlaps(evidence).items()
+    rows = [(name, *(mean_of(own[share]) for share in OVERLAPS)) for name, own in found]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
     return [Table(head, rows, "Overlap")]
-
-
-def _overlap_at(curve: Curve, share: float) -> Estimate:
-    place = _SHARES.index(share)
-    return estimate([values[place] for _, values in curve.seeds])
 
 
 def draw_overlaps(evidence: Evidence, *, label: str, words: str) -> Drawing:
     """Draw how many of the examples that one ranks lowest the other ranks lowest too."""
     x = [100 * share for share in _SHARES]
     lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
-    both = zip(overlaps(evidence).items(), STYLES, strict=False)
-    lines += [(name, style, curve) for (name, curve), style in both if curve.x]
+    for (name, own), style in zip(overlaps(evidence).items(), STYLES, strict=False):
+        if len(own):
+            lines.append((name, style, curve_at(x, own.to_numpy().tolist())))
 
     def cell(axes: Axes) -> None:
         drawing.draw_lines(axes, lines, named=True)
@@ -354,26 +346,25 @@ def lowest_table(evidence: Evidence) -> Sequence[Table]:
 # The classes that are left out
 
 
-def _left_out(ours: Panel, scored: Panel) -> dict[str, dict[int, list[float]]]:
-    """Return the part of each class that SB and EL2N leave out, in per cent, by seed."""
+def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
+    """Return the percentage of each class that SB and EL2N leave out, a row for each seed."""
     data, epochs = ours.images, ours.setting.recipe.epochs
-
-    def means(values: Tensor) -> list[float]:
-        return measures.by_class(values, data.train_labels, data.classes)
-
+    shares = {
+        "SB": {seed: 1 - counts / epochs for seed, counts in _uses(ours).items()},
+        "EL2N": {seed: measures.lowest(each, HALF) for seed, each in _ranks(scored).items()},
+    }
+    of_classes = partial(measures.by_class, labels=data.train_labels, classes=data.classes)
     return {
-        "SB": {seed: means(100 * (1 - each / epochs)) for seed, each in _uses(ours).items()},
-        "EL2N": {
-            seed: means(100 * measures.lowest(each, HALF)) for seed, each in _ranks(scored).items()
-        },
+        name: pd.DataFrame({seed: of_classes(100 * own[seed]) for seed in own}).T
+        for name, own in shares.items()
     }
 
 
 def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
     """Return the part of each class that each leaves out, and the classes, most left out first."""
     left = {
-        name: [estimate(column) for column in zip(*seeds.values(), strict=True)]
-        for name, seeds in _left_out(*evidence.panels).items()
+        name: [over_seeds(own[place]) for place in own]
+        for name, own in _left_out(*evidence.panels).items()
     }
     sums = [sum(each.mean for each in both) for both in zip(*left.values(), strict=True)]
     return left, sorted(range(len(sums)), key=lambda place: -sums[place])
@@ -431,19 +422,6 @@ def draw_classes(evidence: Evidence) -> Drawing:
 # Measures
 
 
-def _gain(case: Case) -> Estimate:
-    """Return by how many points an arm is more accurate than another."""
-    return measures.final_difference(case.theirs, case.mine)
-
-
-def _ratio(case: Case) -> Estimate | None:
-    return ratio(case.panel, case.mine, case.theirs)
-
-
-def _kept(case: Case) -> Estimate:
-    return measures.over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates)
-
-
 def _beyond_chance(case: Case, share: float) -> Estimate:
     """Return the points by which the overlap at a share exceeds that of chance."""
     one, other = case.panels
@@ -454,16 +432,22 @@ def _beyond_chance(case: Case, share: float) -> Estimate:
 
 def _alike(case: Case) -> Estimate:
     by_sb, by_el2n = _left_out(*case.panels).values()
-    pairs = [(by_sb[seed], by_el2n[seed]) for seed in by_sb if seed in by_el2n]
-    found = [float(torch.corrcoef(torch.tensor(pair))[0, 1]) for pair in pairs]
-    return paired(pd.Series(found, dtype=float))
+    return paired(by_sb.corrwith(by_el2n, axis=1))
 
 
 MEASURES = {
-    "accuracy": Measure(_gain, "points of accuracy"),
+    "accuracy": Measure(
+        lambda case: measures.final_difference(case.theirs, case.mine), "points of accuracy"
+    ),
     "accuracy lost": claims.MEASURES["final error"]._replace(unit="points of accuracy"),
-    "examples kept": Measure(_kept, "% of the examples", signed=False),
-    "time per epoch": Measure(_ratio, "of its time", signed=False),
+    "examples kept": Measure(
+        lambda case: over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates),
+        "% of the examples",
+        signed=False,
+    ),
+    "time per epoch": Measure(
+        lambda case: ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
+    ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),
 }

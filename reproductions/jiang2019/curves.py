@@ -197,19 +197,11 @@ def _controls(panel: Panel) -> Table:
     return Table(head, rows, f"{panel.title}: SB against controls that the paper does not have")
 
 
-def _forwards_saved(case: Case) -> Estimate:
-    return paired(100 * (1 - last(case.mine).forwards / last(case.theirs).forwards))
-
-
 def _filtered_later(case: Case) -> Estimate:
     """Return the share of the images that is filtered after the first epoch."""
     ends = last(case.mine)
     first = case.panel.setting.warmup * ends.candidates
     return over_seeds(100 * (1 - (ends.trained - first) / (ends.candidates - first)))
-
-
-def _loss_on_the_way(case: Case) -> Estimate:
-    return measures.earlier(case.mine, case.theirs, case.axis, "test_loss")
 
 
 def _gain(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
@@ -369,10 +361,15 @@ def _lowest_behind(case: Case) -> Estimate | None:
 
 
 MEASURES = {
-    "forward passes saved": Measure(_forwards_saved, "% of forward passes saved"),
+    "forward passes saved": Measure(
+        lambda case: paired(100 * (1 - last(case.mine).forwards / last(case.theirs).forwards)),
+        "% of forward passes saved",
+    ),
     "filtered after the first epoch": Measure(_filtered_later, "% of the images", signed=False),
     "loss on the way": Measure(
-        _loss_on_the_way, "of mean test loss over the same images", signed=False
+        lambda case: measures.earlier(case.mine, case.theirs, case.axis, "test_loss"),
+        "of mean test loss over the same images",
+        signed=False,
     ),
     "gain beyond the first": Measure(
         partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
