@@ -6,18 +6,19 @@ lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from reproductions import measures
 from reproductions.evidence import Evidence, Panel
-from reproductions.quotes import Reported
 from reproductions.settings import Arm
 from reproductions.training import file_of
 from selective_backprop_lab.analysis import queries
@@ -32,6 +33,60 @@ from selective_backprop_lab.analysis.verdict import (
     is_below,
     opposite,
 )
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document that says something of selection."""
+
+    title: str  # as a page names it
+    file: str  # the name of its text
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A sentence of a source, or as much of one as makes a claim."""
+
+    text: str
+    section: str  # of its source
+    source: Source
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A figure or table of a source, with its sentences and claims."""
+
+    title: str  # in our words
+    place: str  # such as "figure 5"
+    source: Source
+    quotes: Mapping[str, Quote]  # by the short name that claims name
+    words: str = ""  # at the start of the caption
+    notes: Sequence[str] = ()  # on the source, in our words
+    ours: str = ""  # the measurement, if it differs from the caption
+    model: str = ""  # the net whose steps the source timed
+    claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
+
+
+SOURCES = {
+    name: Source(**fields)
+    for name, fields in tomllib.loads((FOLDER / "sources.toml").read_text(encoding="utf-8")).items()
+}
+
+
+def read_reported(path: Path) -> dict[str, Reported]:
+    """Return the figures and tables of a file, by name."""
+    found = {}
+    for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        source = said["source"]
+        quotes = {
+            key: Quote(**quote | {"source": SOURCES[quote.get("source", source)]})
+            for key, quote in said.get("quotes", {}).items()
+        }
+        found[name] = Reported(**said | {"source": SOURCES[source], "quotes": quotes})
+    return found
+
 
 Judged = tuple[str, Finding]
 """The name of a quote, and the finding of the records."""
@@ -143,10 +198,7 @@ def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]
 def _comparisons(
     claims: Sequence[Claim], panels: Sequence[Panel]
 ) -> Iterator[tuple[Claim, Sequence[Panel], Sequence[Arm], str]]:
-    """Yield each claim with its panels, arms and axis.
-
-    Successive claims about the same arms take turns at each arm and axis.
-    """
+    """Yield claims with panels, arms and axis; claims of the same arms take turns at each axis."""
     every = [(panel,) for panel in panels]
     if any(claim.across for claim in claims):
         every = [panels] if len(panels) > 1 else []
@@ -171,10 +223,7 @@ def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: 
 def _numbers(
     claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
 ) -> Compared:
-    """Return the measured numbers with their runs.
-
-    Two claims can share them, such as a speed-up to one target and the mean over that one target.
-    """
+    """Return the measured numbers with their runs, which two claims can share."""
     runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
     how = "times" if "×" in finding.measured else claim.measure.of
     found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)

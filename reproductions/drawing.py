@@ -45,13 +45,19 @@ Line = tuple[str, Style, Curve]
 
 
 def sheet(
+    evidence: Evidence,
     cells: Sequence[Sequence[Cell | None]],
-    words: str,
+    words: str = "",
     *,
     height: float = HEIGHT,
     width: float = WIDTH,
+    **shown: Any,
 ) -> Drawing:
-    """Draw rows of panels with a caption below; sizes are in inches, and None is an empty place."""
+    """Draw rows of panels with a caption below, whose options are `shown`; None is an empty place.
+
+    Sizes are in inches.
+    """
+    words = " ".join(filter(None, (evidence.words, words, caption(evidence, **shown))))
     rows, columns = len(cells), len(cells[0])
     with matplotlib.rc_context(SETTINGS):
         size = max(width * columns, LEAST), height * rows + 0.6
@@ -68,11 +74,11 @@ def sheet(
 
 
 def side_by_side(
-    evidence: Evidence, draw: Callable[[Axes, Panel], object], words: str, height: float = HEIGHT
+    evidence: Evidence, draw: Callable[[Axes, Panel], object], height: float = HEIGHT
 ) -> Drawing:
-    """Draw the panels in rows of two, with words and a caption below."""
+    """Draw the panels in rows of two."""
     cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
-    return sheet(in_pairs(cells), f"{words} {caption(evidence)}".strip(), height=height)
+    return sheet(evidence, in_pairs(cells), height=height)
 
 
 def in_pairs(cells: Sequence[Cell | None]) -> list[list[Cell | None]]:
@@ -141,14 +147,6 @@ def draw_bars(
     entitle(panel, title, [*parts], room=_ROOM)
 
 
-def thousands(value: float, _: int = 0) -> str:
-    """Return a tick's number, with k for thousands and M for millions."""
-    for unit, name in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
-
-
 def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) -> None:
     """Draw training images in two rows, each with the name of its class."""
     side, columns = data.image_size, (len(indices) + 1) // 2
@@ -172,12 +170,9 @@ def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) 
 
 
 def caption(evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = False) -> str:
-    """Say what a figure shows: data, nets, lengths, seeds, spread, machine and code.
+    """Say data, nets, lengths, seeds, machine and code of a figure, and the spread over seeds.
 
-    Args:
-        evidence: the records of the figure.
-        lines: the number of curves in each panel; none if there are no curves.
-        timed: whether wall seconds are drawn.
+    `lines` has the number of curves in each panel; `timed` says that wall seconds are drawn.
     """
     seeds = sorted(set(evidence.runs.seed))
     parts = []

@@ -9,7 +9,7 @@ import pandas as pd
 
 from reproductions.measures import last, together
 from reproductions.settings import Arm, Scale, Setting
-from reproductions.timing import StepTimes
+from reproductions.training import StepTimes
 from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.frame import frame_of
@@ -76,11 +76,6 @@ class Panel:
         ]
         return self.only(tuple(beside))
 
-    @property
-    def first_seed(self) -> "Panel":
-        """The panel with the runs of its lowest seed."""
-        return replace(self, runs=self.runs[self.runs.seed == self.runs.seed.min()])
-
     def table(
         self,
         cells: Callable[[Arm, pd.DataFrame], Mapping[str, str]],
@@ -104,6 +99,7 @@ class Evidence:
     scale: Scale
     panels: tuple[Panel, ...] = ()
     timings: tuple[StepTimes, ...] = ()
+    words: str = ""  # at the start of the caption
     missing: tuple[str, ...] = ()  # what could not be run, and what to do about it
 
     @cached_property

@@ -7,11 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
-from reproductions.claims import MEASURES, Claim, Measure, read_claims
+from reproductions.claims import MEASURES, Claim, Measure, Reported, read_claims, read_reported
 from reproductions.evidence import Evidence, Panel
-from reproductions.quotes import Reported, read_reported
 from reproductions.settings import Scale
-from reproductions.timing import StepTiming
+from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.recipe import Recipe
@@ -75,11 +74,7 @@ def figures_of(
 ) -> tuple[Figure, ...]:
     """Return the figures that a source reports.
 
-    Args:
-        reported: the file of the figures' sentences and claims.
-        made: the fields from `panels` on, by the figure's name.
-        measures: the measures of this source alone.
-        more: claims that come before those of the file, by the figure's name.
+    `made` has the fields from `panels` on. The claims `more` come before those of the file.
     """
     said = read_reported(reported)
     claims = read_claims(said, {**MEASURES, **measures})

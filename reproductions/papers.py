@@ -22,7 +22,7 @@ from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.settings import Arm, Scale
-from reproductions.timing import StepTiming, read_step_times
+from reproductions.training import StepTiming, read_step_times
 from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
@@ -71,7 +71,10 @@ class PaperOrder(training.Order):
         that is drawn later does not repeat it.
         """
         wanted = {training.file_of(job) for figure in figures for job in self._needs[figure.name]}
-        return sorted((self._shared[file] for file in self._shared if file in wanted), key=_turn)
+        jobs = [self._shared[file] for file in self._shared if file in wanted]
+        runs = [job for job in jobs if isinstance(job, RunConfig)]
+        timings = [job for job in jobs if isinstance(job, StepTiming)]
+        return [*sorted(runs, key=lambda run: (run.seed, training.data_of(run))), *timings]
 
     @cached_property
     def first(self) -> Mapping[Compared, str]:
@@ -133,11 +136,6 @@ def committed(folder: Path) -> PaperOrder:
     return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, trains=False, **options)
 
 
-def _turn(job: training.Job) -> tuple[bool, int, str]:
-    timed = isinstance(job, StepTiming)
-    return (True, 0, "") if timed else (False, job.seed, training.data_of(job))
-
-
 def figures_at(scale: Scale) -> list[Figure]:
     """Return the figures of a scale."""
     names = FIGURES if scale.figures is None else scale.figures
@@ -145,11 +143,7 @@ def figures_at(scale: Scale) -> list[Figure]:
 
 
 def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
-    """Return the figures of some names, each once; `all` stands for all of the scale.
-
-    Raises:
-        ConfigurationError: if the scale does not have one of them.
-    """
+    """Return the figures of some names, each once; `all` stands for all of the scale."""
     there = {figure.name: figure for figure in figures_at(scale)}
     for name in names:
         if name != "all" and name not in there:
@@ -163,16 +157,11 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
 def limited(
     scale: Scale, figures: Sequence[Figure], arms: Sequence[str], only: Sequence[str]
 ) -> tuple[Scale, list[Figure]]:
-    """Return a scale with only some strategies and data, and the figures that need any of them.
-
-    Raises:
-        ConfigurationError: if no figure has one of the names, or no figure is left.
-    """
+    """Return a scale with only some strategies and data, and the figures that need any of them."""
     panels = [panel for figure in figures for panel in figure.panels(scale)]
     strategies = dict.fromkeys(arm.strategy for panel in panels for arm in panel.arms)
-    recipes = [panel.setting.recipe for panel in panels]
-    recipes += [timing.recipe for figure in figures for timing in figure.timings(scale)]
-    data = dict.fromkeys(recipe.data for recipe in recipes)
+    timed = [timing.recipe for figure in figures for timing in figure.timings(scale)]
+    data = dict.fromkeys(each.data for each in [*(p.setting.recipe for p in panels), *timed])
     part = replace(
         scale,
         arms=tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms),
@@ -213,12 +202,7 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 
 
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Train the missing runs, then draw every figure and the page that collects them.
-
-    Raises:
-        DataError: if all data of a figure are missing.
-        RecordError: if a record cannot be read or written, or there is nothing to draw.
-    """
+    """Train the missing runs, then draw every figure and the page that collects them."""
     every, absent = order.jobs_of(figures), {}
     if order.pack is not None and not order.trains:
         take_back(order.pack, order.folder, console)
@@ -317,6 +301,7 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         order.scale,
         panels=tuple(panel for panel in map(filled, planned) if panel.arms),
         timings=tuple(read_step_times(file) for file in timed if file.name in there),
+        words=figure.reported.words,
         missing=tuple(missing),
     )
 
@@ -329,11 +314,7 @@ def section(
     *,
     pictured: bool,
 ) -> str:
-    """Return the section of a figure, in Markdown.
-
-    Raises:
-        KeyError: if the source has no sentence for something that is judged.
-    """
+    """Return the section of a figure, in Markdown."""
     said = figure.reported
     lines = [
         f"## {figure.name}: {figure.title}",

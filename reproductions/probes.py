@@ -32,10 +32,9 @@ class _Looking(Probe):
         return _Running(self, scene)
 
     @abstractmethod
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return what the probe sees after this fraction of the run."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen: ...
 
-    def select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
+    def _select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
         """Note the rows of a training batch."""
 
 
@@ -44,10 +43,10 @@ class _Running(RunningProbe):
         self._probe, self._scene, self._memory = probe, scene, Memory()
 
     def look(self, progress: float) -> Seen:
-        return self._probe.look(self._scene, progress, self._memory)
+        return self._probe._look(self._scene, progress, self._memory)
 
     def selected(self, indices: Tensor) -> None:
-        self._probe.select(self._scene, indices, self._memory)
+        self._probe._select(self._scene, indices, self._memory)
 
     def state_dict(self) -> dict[str, Any]:
         return {**self._memory}
@@ -83,8 +82,7 @@ class LossQuantiles(_Looking):
     examples: int = 2000  # of the training set, the first so many, without augmentation
     steps: int = 100  # between the lowest loss and the highest
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return the quantiles."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         *_, losses = _outputs(scene, _training(scene, self.examples))
         quantiles = losses.quantile(torch.linspace(0, 1, self.steps + 1))
         # Six digits are enough for a curve, and keep records small.
@@ -99,8 +97,7 @@ class LossRanks(_Looking):
     examples: int = MANY  # of the training set, the first so many; at most `MOST`
     followed: int = 5  # the first so many, whose rank is written down at each look
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return ranks and, after the first look, how far they moved."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         found = ranks(_outputs(scene, _training(scene, self.examples))[-1])
         shares, last = found.double() / max(1, len(found) - 1), memory.get("last")
         total, looks = memory.get("sum", 0) + shares, memory.get("looks", 0) + 1
@@ -128,8 +125,7 @@ class El2nRanks(_Looking):
 
     examples: int = MANY  # of the training set, the first so many; at most `MOST`
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return the ranks."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         if progress < 1.0:
             return None
         logits, labels, _ = _outputs(scene, _training(scene, self.examples))
@@ -142,13 +138,11 @@ class El2nRanks(_Looking):
 class Selections(_Looking):
     """How often each training example was trained on, when the run is over."""
 
-    def select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
-        """Count the rows of a training batch."""
+    def _select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
         rows = indices.cpu()
         self._counts(scene, memory).index_add_(0, rows, torch.ones_like(rows))
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return the counts."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         return {"counts": pack(self._counts(scene, memory))} if progress == 1.0 else None
 
     def _counts(self, scene: ProbeContext, memory: Memory) -> Tensor:
@@ -168,8 +162,7 @@ class TargetConfidences(_Looking):
     moment: float = 1.0  # share of the run, in (0, 1]; the first look that has come to it is taken
     bins: int = 100  # at most as many as there are test examples
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return confidences and accuracies, once."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         if memory.get("done") or progress < self.moment:
             return None
         memory["done"] = True
@@ -197,8 +190,7 @@ class BatchGradients(_Looking):
     batches: int = 4  # the first so many of the training set
     shares: tuple[float, ...] = KEPT
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return cosines with the batch's gradient, and the percentages of equal signs."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         draws = torch.Generator().manual_seed(0)
         if "generator" in memory:
             draws.set_state(memory["generator"].cpu())
@@ -244,8 +236,7 @@ class GradientNorms(_Looking):
 
     examples: int = 256  # of the training set, the first so many; at least 2
 
-    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
-        """Return the correlation of ranks, and the share of the lower half of the losses."""
+    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         loader = _training(scene, self.examples, batch_size=1)
         pairs = [_gradient(scene, inputs, targets) for inputs, targets in loader]
         losses = torch.cat([loss for loss, _ in pairs])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import cycle
 from typing import Any
 
 import selective_backprop as sb
@@ -56,14 +57,11 @@ SHORTENED: Mapping[str, tuple[float | None, str]] = {
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
 # Of lines that are no strategies: Okabe and Ito's colours, dark and light alternating.
-STYLES = (
-    *(
-        Style("#d55e00", "solid", 2.0),
-        Style("#0072b2", "dash", 2.0),
-        Style("#009e73", "dashdot", 2.0),
-    ),
-    *(Style("#cc79a7", "longdash", 2.0), Style("#e69f00", "dot", 2.2)),
-    Style("#56b4e9", "longdashdot", 2.0),
+_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot")
+STYLES = tuple(
+    Style(colour, dash, 2.2 if dash == "dot" else 2.0)
+    for colour, dash in zip(_COLOURS, _DASHES, strict=True)
 )
 
 
@@ -95,16 +93,6 @@ class Setting:
     falls: tuple[float, ...] = ()  # of the paper's accelerated schedule, if it has one
     learning_rates: Mapping[str, float] = field(default_factory=dict)  # of tuned strategies, by key
     hours: float | None = None  # after which training ends; None: after the recipe's epochs
-
-    @property
-    def accelerated(self) -> Recipe:
-        """The recipe with the paper's accelerated schedule."""
-        return replace(self.recipe, steps=self.falls) if self.falls else self.recipe
-
-    @property
-    def static(self) -> Recipe:
-        """The recipe with a learning rate that stays where it begins."""
-        return replace(self.recipe, rates=Rates.CONSTANT)
 
     @property
     def guessing(self) -> float:
@@ -320,10 +308,8 @@ def probed(arm: Arm, *probes: Probe) -> Arm:
 
 def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
     """Return arms under names, colours and dashes of their own."""
-    return tuple(
-        replace(arm, label=label, key=label, style=STYLES[i % 6])
-        for i, (label, arm) in enumerate(arms)
-    )
+    both = zip(arms, cycle(STYLES), strict=False)
+    return tuple(replace(arm, label=name, key=name, style=style) for (name, arm), style in both)
 
 
 def styled(label: str, key: str, run: RunConfig, *, dash: str = "solid") -> Arm:

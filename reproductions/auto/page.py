@@ -171,12 +171,11 @@ def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
 
 
 def summed(jobs: Sequence[Judged]) -> tuple[str, ...]:
-    """Return the cells of a row: jobs, how many gain, are level and lose, and by how much."""
-    return *_counted(jobs), _change(jobs)
+    """Return a row's cells: the jobs, how many gain, are level and lose, and the change.
 
-
-def _change(jobs: Sequence[Judged]) -> str:
-    """Return the median, lowest and highest gain of jobs that are judged by errors."""
+    The change is the median, lowest and highest gain of jobs that are judged by errors.
+    """
     means = [job.gain.mean for job in jobs if job.results.workload.unit == POINTS]
     ends = (median(means), min(means), max(means)) if means else ()
-    return ", ".join(f"{mean:+.2f}".replace("-", "−") for mean in ends) or "–"
+    change = ", ".join(f"{mean:+.2f}".replace("-", "−") for mean in ends) or "–"
+    return *_counted(jobs), change

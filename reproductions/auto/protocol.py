@@ -168,19 +168,15 @@ class Workload:
             grid = grids.setdefault(cell[1], {by * self.recipe.learning_rate for by in FACTORS})
             if known := found.get(cell):
                 grid.update(known.errors)
-                if known.edge and not self.is_bounded(known):
-                    grid.add(known.rate * 2.0**known.edge)
+                beyond = known.rate * 2.0**known.edge
+                if known.edge and 1 / WIDEST <= beyond / self.recipe.learning_rate <= WIDEST:
+                    grid.add(beyond)
         return [
             self.plan(cell, rate, seed, device, tunes=True)
             for seed in TUNING_SEEDS[: self.tuning_seeds]
             for cell in cells
             for rate in sorted(grids[cell[1]])
         ]
-
-    def is_bounded(self, found: Tuned) -> bool:
-        """Return whether the grid of a cell ends where the best of it is at its edge."""
-        beyond = found.rate * 2.0**found.edge / self.recipe.learning_rate
-        return not 1 / WIDEST <= beyond <= WIDEST
 
     def plans(
         self, arms: Sequence[str], rates: Mapping[Cell, Tuned], seeds: Sequence[int], device: str

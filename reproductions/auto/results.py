@@ -50,13 +50,10 @@ class Results:
         there = {*self.runs.length[self.runs.arm != BASELINE]}
         return [each for each in self.workload.compared if each in there and self.rival(each)]
 
+    @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:
         """Return the runs of a strategy at a length."""
-        return self._groups.get((arm, length), self.runs[:0])
-
-    @cached_property
-    def _groups(self) -> dict[object, pd.DataFrame]:
-        return dict(iter(self.runs.groupby(["arm", "length"])))
+        return self.runs[(self.runs.arm == arm) & (self.runs.length == length)]
 
     def rival(self, length: float, arm: str = BASELINE) -> float | None:
         """Return the length of the best traditional training up to a length, by tuning seeds."""

@@ -12,14 +12,13 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 from reproductions import claims, drawing, measures, settings
-from reproductions.claims import Case, Measure
+from reproductions.claims import Case, Measure, read_reported
 from reproductions.diet_sb import methods
 from reproductions.diet_sb.methods import NAMES
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
 from reproductions.probes import El2nRanks, Selections
-from reproductions.quotes import read_reported
 from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
@@ -45,15 +44,9 @@ SECONDS = {
 }
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
-_SETUP = (
-    "Dropped is the share of all training examples that an epoch does not train on. Diet-SB first "
-    "prunes 25 %, then SB selects. Methods that select train on everything in the first epoch."
-)
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _SHARES = tuple(step / 20 for step in range(1, 20))
-_ONE_NET = "EL2N of one young net per seed."
-_COUNTED = "SB's least used: trained on the fewest times over the whole run, at 50 % dropped."
 
 
 # The panels of each figure
@@ -137,11 +130,6 @@ def _ratios(panel: Panel) -> dict[str, Estimate]:
     return {key: each for key, each in found.items() if each is not None}
 
 
-def _reported(key: str) -> float:
-    """Return the poster's time per epoch as a share of its baseline's."""
-    return SECONDS[key] / SECONDS[BASELINE]
-
-
 def times_table(panel: Panel) -> Table:
     """List the seconds per epoch of each row, beside the poster's."""
 
@@ -157,7 +145,7 @@ def times_table(panel: Panel) -> Table:
             prepared = f"{preparing(runs).mean():.2f}" if prunes else "–"
             found[f"preparing once, {_unit(panel)}"] = prepared
         found["the poster: s per epoch"] = f"{SECONDS[arm.key]:.2f}"
-        return found | {"its ratio": f"{_reported(arm.key):.2f}"}
+        return found | {"its ratio": f"{SECONDS[arm.key] / SECONDS[BASELINE]:.2f}"}
 
     return panel.table(cells, head="method, total dropped")
 
@@ -181,8 +169,7 @@ def draw_runtime(evidence: Evidence) -> Drawing | None:
     """Draw the seconds per epoch of each row, beside the poster's, where seconds compare."""
     if not any(map(_ratios, evidence.panels)):
         return None
-    words = f"Preparation and warm-up are not included. {_SETUP}"
-    return drawing.side_by_side(evidence, _draw_times, words, 3.2)
+    return drawing.side_by_side(evidence, _draw_times, 3.2)
 
 
 def _draw_times(axes: Axes, panel: Panel) -> None:
@@ -190,7 +177,7 @@ def _draw_times(axes: Axes, panel: Panel) -> None:
     labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
     columns = {
         "ours": [ratios[key].mean for key in labels],
-        "the poster": [_reported(key) for key in labels],
+        "the poster": [SECONDS[key] / SECONDS[BASELINE] for key in labels],
     }
     widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
     look: dict[str, Any] = {
@@ -206,8 +193,7 @@ def _draw_times(axes: Axes, panel: Panel) -> None:
 
 def draw_accuracies(evidence: Evidence) -> Drawing:
     """Draw the accuracy of methods by the share dropped."""
-    words = f"Means over seeds, with 95 % t-intervals. {_SETUP}"
-    return drawing.side_by_side(evidence, _draw_accuracies, words, 3.2)
+    return drawing.side_by_side(evidence, _draw_accuracies, 3.2)
 
 
 def _draw_accuracies(axes: Axes, panel: Panel) -> None:
@@ -285,7 +271,7 @@ def overlaps_table(evidence: Evidence) -> Sequence[Table]:
     return [Table(head, rows, "Overlap")]
 
 
-def draw_overlaps(evidence: Evidence, *, label: str, words: str) -> Drawing:
+def draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
     """Draw how many of the examples that one ranks lowest the other ranks lowest too."""
     x = [100 * share for share in _SHARES]
     lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
@@ -299,7 +285,7 @@ def draw_overlaps(evidence: Evidence, *, label: str, words: str) -> Drawing:
         # Lines end in one corner, where names have no room.
         drawing.finish(axes, "", ylabel="of these, in both (%)", legend="lower right", **look)
 
-    return drawing.sheet([[cell]], f"{words} {drawing.caption(evidence)}", height=3.2)
+    return drawing.sheet(evidence, [[cell]], height=3.2)
 
 
 def _lowest_images(evidence: Evidence) -> tuple[Tensor, dict[str, list[int]]]:
@@ -319,11 +305,7 @@ def draw_lowest(evidence: Evidence) -> Drawing:
         [partial(drawing.draw_images, data=data, indices=each, title=f"{TWENTY} images of {title}")]
         for title, each in _lowest_images(evidence)[1].items()
     ]
-    words = (
-        "Combined: the rank by EL2N plus that by SB's selections, both means over seeds. "
-        f"{_COUNTED} {_ONE_NET} {drawing.caption(evidence)}"
-    )
-    return drawing.sheet(cells, words, height=1.75)
+    return drawing.sheet(evidence, cells, height=1.75)
 
 
 def lowest_table(evidence: Evidence) -> Sequence[Table]:
@@ -386,11 +368,6 @@ def classes_table(evidence: Evidence) -> Sequence[Table]:
 def draw_classes(evidence: Evidence) -> Drawing:
     """Draw the part of each class that SB and EL2N leave out."""
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
-    words = (
-        "SB at 50 %: the share of a class's candidates that it did not train on, the first epoch "
-        "included; EL2N: the share of a class among the lowest half. Means over seeds. "
-        f"{_ONE_NET} {drawing.caption(evidence)}"
-    )
     named = [[(names[place], place) for place in end] for end in (order[:5], order[5:][-5:])]
     by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
 
@@ -416,7 +393,7 @@ def draw_classes(evidence: Evidence) -> Drawing:
         axes.set_ylabel("of the class not used by SB (%)")
         drawing.finish(axes, "Classes, those at both ends named")
 
-    return drawing.sheet([[cell]], words, height=4.0)
+    return drawing.sheet(evidence, [[cell]], height=4.0)
 
 
 # Measures
@@ -452,11 +429,8 @@ MEASURES = {
     "correlation over classes": Measure(_alike, "correlation over classes"),
 }
 _ACCURACY = {"draw": draw_accuracies, "tables": by_panel(accuracies_table)}
-_PRUNED = {"label": "pruned by EL2N, % of the examples", "words": _ONE_NET}
-_LEAST = {
-    "label": "N: SB's least used and lowest EL2N, % of the examples each",
-    "words": f"{_COUNTED} {_ONE_NET}",
-}
+_PRUNED = "pruned by EL2N, % of the examples"
+_LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
 _CHOSEN = {"whole": True, "panels": chosen}
 FIGURES = figures_of(
     _REPORTED,
@@ -466,9 +440,9 @@ FIGURES = figures_of(
         "diet-el2n": {"panels": pruning, **_ACCURACY},
         "diet-cifar10": {"panels": remarked, **_ACCURACY},
         "diet-nets": _CHOSEN
-        | {"panels": nets, "draw": partial(draw_overlaps, **_PRUNED), "tables": overlaps_table},
+        | {"panels": nets, "draw": partial(draw_overlaps, label=_PRUNED), "tables": overlaps_table},
         "diet-overlap": _CHOSEN
-        | {"draw": partial(draw_overlaps, **_LEAST), "tables": overlaps_table},
+        | {"draw": partial(draw_overlaps, label=_LEAST), "tables": overlaps_table},
         "diet-images": _CHOSEN | {"draw": draw_lowest, "tables": lowest_table},
         "diet-classes": _CHOSEN | {"draw": draw_classes, "tables": classes_table},
     },

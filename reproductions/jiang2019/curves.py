@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from reproductions import drawing, measures
 from reproductions.claims import Answer, Case, Measure, beyond_the_first
@@ -37,30 +37,26 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     Seconds are drawn for arms that were timed side by side, if these are more than half. `marked`
     lines have selectivity and final error beside them, as in figures 6 and 7.
     """
-    words = drawing.caption(
-        evidence, lines=_lines(evidence), timed=clock(evidence.runs) == "seconds"
-    )
+    said = list[str]()
+    if any(len(panel.arms) > _CROWD for panel in evidence.panels):
+        said.append("Only the table has all lengths of Traditional and all ages of losses.")
     mostly = any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels)
+    timed = clock(evidence.runs) == "seconds"
     if mostly and "seconds" in axes:
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
         if any(len(panel.timed.arms) < len(panel.arms) for panel in evidence.panels):
-            words = f"Seconds are shown of strategies that were timed side by side. {words}"
-    along = [axis for axis in axes if axis != "seconds"]
-    if any(len(panel.arms) > _CROWD for panel in evidence.panels):
-        words = f"Only the table has all lengths of Traditional and all ages of losses. {words}"
-    if marked:
-        words = f"S: selectivity; Err: final test error. {words}"
-    cells = _by_axis(evidence, along, partial(_draw, marked=marked))
-    return drawing.sheet(cells, words, width=_MARKED if marked else drawing.WIDTH)
+            said.append("Seconds are shown of strategies that were timed side by side.")
+    cells = _by_axis(
+        evidence, [axis for axis in axes if axis != "seconds"], partial(_draw, marked=marked)
+    )
+    look: dict[str, Any] = {"width": _MARKED if marked else drawing.WIDTH, "timed": timed}
+    return drawing.sheet(evidence, cells, " ".join(said), lines=_lines(evidence), **look)
 
 
 def _by_axis(
     evidence: Evidence, along: Sequence[str], draw: Callable[..., object]
 ) -> list[list[drawing.Cell | None]]:
-    """Return a row for each panel, along each axis; along one axis, rows of two panels.
-
-    A place is empty if it is along seconds, and the arms of its panel were not timed side by side.
-    """
+    """Return a row for each panel, along each axis in which it compares, or rows of two panels."""
     rows: list[list[drawing.Cell | None]] = []
     for panel in evidence.panels:
         row, title = list[drawing.Cell | None](), panel.title
@@ -84,10 +80,7 @@ def _draw(
     column: str = "error",
     marked: bool = False,
 ) -> None:
-    """Draw a number of each arm along an axis, named where it ends.
-
-    Arms that repeat Traditional are named with it.
-    """
+    """Draw a number of each arm along an axis; arms that repeat Traditional are named with it."""
     arms, same = _drawn(panel)
 
     def name(arm: Arm) -> str:
@@ -104,7 +97,7 @@ def _draw(
     ]
     drawing.draw_lines(axes, lines)
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(FuncFormatter(drawing.thousands))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=5)
     # High errors early in training would leave the ends of the lines no room.
     most = _CUT * max((line.mean[-1] for *_, line in lines), default=math.inf)
@@ -137,7 +130,7 @@ def draw_poster(evidence: Evidence) -> Drawing:
         ]
         for panel in evidence.panels
     ]
-    return drawing.sheet(rows, drawing.caption(evidence, lines=_lines(evidence)), width=_MARKED)
+    return drawing.sheet(evidence, rows, lines=_lines(evidence), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:
@@ -280,11 +273,8 @@ def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
 def draw_front(evidence: Evidence) -> Drawing:
     """Draw all evaluations, and the front."""
     along = measures.timed(TIME, evidence.runs)
-    words = (
-        "Points are evaluations of every configuration, averaged over seeds. No point is both "
-        f"sooner and lower than a filled one. {drawing.caption(evidence, timed='seconds' in along)}"
-    )
-    return drawing.sheet(_by_axis(evidence, along, _draw_front), words)
+    cells = _by_axis(evidence, along, _draw_front)
+    return drawing.sheet(evidence, cells, timed="seconds" in along)
 
 
 def _draw_front(axes: Axes, panel: Panel, axis: str, title: str) -> None:
@@ -335,18 +325,12 @@ def front_table(panel: Panel) -> Table:
     return Table(head, rows, panel.title)
 
 
-def _ours(case: Case, of: Callable[..., float]) -> Estimate:
-    return _by_seed(case.panel, case.axis, partial(of, families=_OURS))
-
-
 def _lead(case: Case, rival: str) -> Answer:
     if not any(arm.key.split(" ")[0] == rival for arm in _compared(case.panel).arms):
         return SAME, "its gate never opened in any configuration"
-
-    def lead(places: pd.DataFrame) -> float:
-        return share(places, _OURS) - share(places, [rival])
-
-    return _by_seed(case.panel, case.axis, lead)
+    return _by_seed(
+        case.panel, case.axis, lambda places: share(places, _OURS) - share(places, [rival])
+    )
 
 
 def _lowest_behind(case: Case) -> Estimate | None:
@@ -374,9 +358,15 @@ MEASURES = {
     "gain beyond the first": Measure(
         partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
     ),
-    "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
+    "share of the front": Measure(
+        lambda case: _by_seed(case.panel, case.axis, partial(share, families=_OURS)),
+        "% of the front",
+        signed=False,
+    ),
     "share of the budgets": Measure(
-        partial(_ours, of=share_of_budgets), "% of the budgets", signed=False
+        lambda case: _by_seed(case.panel, case.axis, partial(share_of_budgets, families=_OURS)),
+        "% of the budgets",
+        signed=False,
     ),
     "lead in shares": Measure(_lead, "points of share", signed=False),
     "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),

@@ -10,13 +10,12 @@ from reproductions import probes
 from reproductions.evidence import Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
-from reproductions.jiang2019.recipes import OTHER_NETS
-from reproductions.jiang2019.scales import TUNED
+from reproductions.jiang2019.scales import OTHER_NETS, TUNED
 from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
-from reproductions.timing import StepTiming
+from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.recipe import Rates
+from selective_backprop_lab.recipe import Rates, Recipe
 from selective_backprop_lab.training.probes import Probe
 
 TUNING_SEEDS = (100, 101, 102)  # no other run has them
@@ -177,7 +176,7 @@ def _swept(scale: Scale) -> Sequence[Panel]:
         found: list[tuple[str, Arm]] = []
         paces, rates = {"first": setting.recipe}, (setting.rate,)
         if setting.falls:  # else one schedule and one selectivity
-            paces, rates = paces | {"accelerated": setting.accelerated}, scale.sweep
+            paces, rates = paces | {"accelerated": _accelerated(setting)}, scale.sweep
         for pace, recipe in paces.items():
             found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
             for rate in rates:
@@ -190,13 +189,18 @@ def _swept(scale: Scale) -> Sequence[Panel]:
     return _on(lambda scale: [*scale.swept, *gated], sweep)(scale)
 
 
-def _scheduled(recipe: str, title: str) -> Panels:
+def _accelerated(setting: Setting) -> Recipe:
+    return replace(setting.recipe, steps=setting.falls or setting.recipe.steps)
+
+
+def _static(setting: Setting) -> Recipe:
+    return replace(setting.recipe, rates=Rates.CONSTANT)
+
+
+def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
     """Return panels whose arms train by another recipe of their setting."""
-
-    def lineup(setting: Setting) -> Iterable[Arm]:
-        return _of("traditional", *_SELECTIVE, recipe=getattr(setting, recipe))(setting)
-
-    return _on(_at("main"), lineup, title)
+    keys = ("traditional", *_SELECTIVE)
+    return _on(_at("main"), lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
 
 
 def _made(
@@ -265,8 +269,8 @@ FIGURES = figures_of(
             _on(_inside, _of(*_BOTH, probe=probes.LossRanks())), inside.draw_odds, inside.odds_table
         ),
         "fig-16": _along(_nets),
-        "fig-17": _along(_scheduled("accelerated", "{0.title}, accelerated schedule")),
-        "static": _along(_scheduled("static", "{0.title}, static")),
+        "fig-17": _along(_scheduled(_accelerated, "{0.title}, accelerated schedule")),
+        "static": _along(_scheduled(_static, "{0.title}, static")),
         "batch-size": _along(_on(_at("batches"), _of("traditional", *_SELECTIVE))),
         "fig-18": {
             "panels": lambda scale: (),

@@ -41,10 +41,6 @@ TENTH = 0.1  # of the examples, by which seeds are compared
 
 def draw_easiest(evidence: Evidence) -> Drawing:
     """Show the images whose losses rank lowest, and those whose losses rank highest."""
-    words = (
-        "By the mean rank of each image's loss, in eval mode and without augmentation, over all "
-        f"evaluations of traditional training and all seeds. {drawing.caption(evidence)}"
-    )
 
     def draw(axes: Axes, panel: Panel, name: str, step: int) -> None:
         shown = easiest_first(panel)[::step][:SHOWN]
@@ -54,7 +50,7 @@ def draw_easiest(evidence: Evidence) -> Drawing:
         [partial(draw, panel=panel, name=name, step=step) for panel in evidence.panels]
         for name, step in (("easiest", 1), ("hardest", -1))
     ]
-    return drawing.sheet(lists, words, height=1.75)
+    return drawing.sheet(evidence, lists, height=1.75)
 
 
 def easiest_first(panel: Panel) -> list[int]:
@@ -104,13 +100,12 @@ def _rank_of_easiest(case: Case) -> Estimate:
 _BETAS = (1, 2, 3)
 _MOMENTS = {"a quarter through": 0.25, "halfway": 0.5, "at the end": 1.0}
 _FLOOR = 1e-4  # lower losses are drawn here
-_LOSSES = "Losses in eval mode, without augmentation. Quantiles are averaged over seeds."
 
 
 def draw_losses(evidence: Evidence) -> Drawing:
     """Draw the share of the examples whose loss is at most so high, at several moments."""
     lines = [(name, moment, 1) for name, moment in _MOMENTS.items()]
-    return _draw_quantiles(evidence, lines, "share of the examples (%)", _LOSSES)
+    return _draw_quantiles(evidence, lines, "share of the examples (%)")
 
 
 def losses_table(panel: Panel) -> Table:
@@ -124,8 +119,7 @@ def losses_table(panel: Panel) -> Table:
 def draw_odds_by_loss(evidence: Evidence) -> Drawing:
     """Draw the odds of selection of a loss, for several selectivities, halfway through."""
     lines = [(f"β = {beta}: {percent(1 / (beta + 1))} selected", 0.5, beta) for beta in _BETAS]
-    words = f"Halfway through the run. {_LOSSES}"
-    return _draw_quantiles(evidence, lines, "probability of selection (%)", words)
+    return _draw_quantiles(evidence, lines, "probability of selection (%)")
 
 
 def odds_by_loss_table(panel: Panel) -> Table:
@@ -149,7 +143,7 @@ def _at_share(quantiles: Sequence[float], share: int) -> str:
 
 
 def _draw_quantiles(
-    evidence: Evidence, moments: Sequence[tuple[str, float, int]], label: str, words: str
+    evidence: Evidence, moments: Sequence[tuple[str, float, int]], label: str
 ) -> Drawing:
     """Draw the odds of each loss at a moment: the share of lower ones, to the power of beta."""
 
@@ -168,7 +162,7 @@ def _draw_quantiles(
         axes.xaxis.set_minor_formatter(NullFormatter())
         drawing.finish(axes, panel.title, legend="lower right")
 
-    return drawing.side_by_side(evidence, draw, words)
+    return drawing.side_by_side(evidence, draw)
 
 
 # Figure 5: how near the gradient of a part comes to that of the whole
@@ -177,16 +171,10 @@ FIRST = 1  # epochs: claims are about the time from here on
 # The name of each measure, and the most that it can be.
 _MEASURED = {"cosine": ("cosine", 1.0), "sign": ("equal signs (%)", 100.0)}
 _KINDS = {"high-loss": "solid", "random": "dash"}
-_EVAL = "The net is in eval mode, and images are not augmented."
 
 
 def draw_gradients(evidence: Evidence) -> Drawing:
     """Draw cosine and equal signs of each kept share, over epochs."""
-    words = (
-        "While Traditional trains, the gradient of a batch of 128 is compared with that of a part: "
-        "the highest losses (solid) or equally many at random (dashed). Means of the same 4 "
-        f"batches of the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
-    )
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         (label, most), epochs, lines = _MEASURED[key], panel.setting.recipe.epochs, []
@@ -205,7 +193,7 @@ def draw_gradients(evidence: Evidence) -> Drawing:
     cells: list[list[drawing.Cell]] = [
         [partial(draw, panel=panel, key=key) for key in _MEASURED] for panel in evidence.panels
     ]
-    return drawing.sheet(cells, words, height=3.3)
+    return drawing.sheet(evidence, cells, height=3.3)
 
 
 def gradients_table(panel: Panel) -> Table:
@@ -234,10 +222,6 @@ def _after_the_first_epoch(case: Case, key: str, kind: str, place: int) -> pd.Se
 def _ahead(case: Case, key: str, place: int) -> Estimate:
     high, random = (_after_the_first_epoch(case, key, kind, place) for kind in _KINDS)
     return over_seeds(high - random)
-
-
-def _signs_kept(case: Case) -> Estimate:
-    return over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0))
 
 
 def norms_table(panel: Panel) -> Table:
@@ -276,12 +260,7 @@ _WHAT = {"confidence": "target confidence", "accuracy": "accuracy"}
 def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
     """Draw figure 8, of the confidence, or 9, of the accuracy."""
     epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in evidence.panels))
-    words = (
-        "Test examples are ordered by their target confidence, the softmax probability of the true "
-        "label. They are seen at the evaluation nearest to epoch 10, or at the end of a shorter "
-        f"run: epoch {epochs}. Bands are 95 % t-intervals over seeds. Dotted lines mark the 10th "
-        "and the 20th percentile."
-    )
+    evidence = replace(evidence, words=evidence.words.format(epochs=epochs))
     middle = 0.5 if key == "accuracy" else 0.0  # a bin's accuracy stands in its middle
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -297,7 +276,7 @@ def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
         look |= {"xlabel": "percentile of target confidence", "ylabel": f"{_WHAT[key]} (%)"}
         drawing.finish(axes, f"{panel.title}, epoch {_epoch(panel):.1f}", **look)
 
-    return drawing.side_by_side(evidence, draw, words)
+    return drawing.side_by_side(evidence, draw)
 
 
 def percentiles_table(panel: Panel, *, key: str) -> Table:
@@ -325,9 +304,8 @@ def _crossing(panel: Panel, key: str) -> str:
     seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
     sb, base = (each.mean(0) for each in seen)
     above = (sb > base).nonzero().flatten().tolist()
-    if not above:
-        return "SB lies above Traditional at no percentile"
-    return f"SB lies above Traditional at {len(above)} percentiles, the last of them {above[-1]}"
+    places = f"{len(above)} percentiles, the last of them {above[-1]}" if above else "no percentile"
+    return f"SB lies above Traditional at {places}"
 
 
 def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
@@ -362,12 +340,9 @@ _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selecti
 
 def draw_odds(evidence: Evidence) -> Drawing:
     """Draw the odds of five examples, where nothing is selected and where SB selects."""
-    one = replace(evidence, panels=tuple(panel.first_seed for panel in evidence.panels))
-    words = (
-        "The first five training examples: an example's odds are the share of lower losses "
-        "among the training examples, to the power of β; in eval mode, without augmentation. "
-        f"{drawing.caption(one)}"
-    )
+    firsts = [p.runs[p.runs.seed == p.runs.seed.min()] for p in evidence.panels]
+    both = zip(evidence.panels, firsts, strict=True)
+    one = replace(evidence, panels=tuple(replace(panel, runs=runs) for panel, runs in both))
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         title, runs, data = f"{panel.title}, {_TITLES[key]}", panel[key], panel.images
@@ -386,7 +361,7 @@ def draw_odds(evidence: Evidence) -> Drawing:
     cells: list[drawing.Cell] = [
         partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES
     ]
-    return drawing.sheet([cells], words)
+    return drawing.sheet(one, [cells])
 
 
 def odds_table(panel: Panel) -> Table:
@@ -405,20 +380,23 @@ def _moved(runs: pd.DataFrame) -> pd.Series:
     return 100 * observed(runs, LossRanks).groupby("seed").moved.mean()
 
 
-def _moves_more(case: Case) -> Estimate:
-    return paired(_moved(case.mine) - _moved(case.theirs))
-
-
 _UNITS = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}
 MEASURES = {
     "rank of the easiest": Measure(
         _rank_of_easiest, "% of the examples rank lower, on average", signed=False
     ),
     "ahead of random": Measure(_ahead),
-    "signs kept": Measure(_signs_kept, f"% of equal signs from epoch {FIRST} on", signed=False),
+    "signs kept": Measure(
+        lambda case: over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0)),
+        f"% of equal signs from epoch {FIRST} on",
+        signed=False,
+    ),
     "ranks of losses and gradients": _of_norms("correlation", "correlation of ranks"),
     "share of the lower half": _of_norms("lower_half", "% of the sum of norms"),
-    "moves of ranks": Measure(_moves_more, "percentiles between evaluations"),
+    "moves of ranks": Measure(
+        lambda case: paired(_moved(case.mine) - _moved(case.theirs)),
+        "percentiles between evaluations",
+    ),
     **{
         f"{key} of {name}": Measure(partial(_more, key=key, part=part), unit)
         for key, unit in _UNITS.items()

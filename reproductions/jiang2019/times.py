@@ -11,12 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
-from reproductions.claims import Answer, Case, Claim, Measure, is_within, times_as_fast
-from reproductions.drawing import Cell, caption, draw_bars, in_pairs, sheet
+from reproductions.claims import (
+    Answer,
+    Case,
+    Claim,
+    Measure,
+    is_within,
+    read_reported,
+    times_as_fast,
+)
+from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import at_target, clock, last, mean_of, phase_seconds
-from reproductions.quotes import read_reported
-from reproductions.timing import PHASES, StepTimes
+from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
@@ -45,10 +52,8 @@ _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].q
 
 def target_of(panel: Panel, factor: float) -> float | None:
     """Return a multiple of Traditional's final error, in percent; None if guessing reaches it."""
-    if "traditional" not in panel:
-        return None
     target = factor * queries.final(panel["traditional"]).mean()
-    return target if target < panel.setting.guessing else None
+    return target if target < panel.setting.guessing else None  # NaN without Traditional
 
 
 def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +107,7 @@ def draw_times(evidence: Evidence, *, factor: float) -> Drawing | None:
             cells.append(partial(_draw_times, panel=panel, factor=factor))
     if not cells:
         return None
-    return sheet(in_pairs(cells), f"{words} {caption(evidence, timed=on_wall)}", height=2.1)
+    return sheet(evidence, in_pairs(cells), words, height=2.1, timed=on_wall)
 
 
 def _draw_times(axes: Axes, panel: Panel, factor: float) -> None:
@@ -170,26 +175,23 @@ def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
     """Judge whether an arm reaches an error as soon as another does, within a tenth."""
     verdict, words = reaches_sooner(case, target)
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
-    if not isinstance(verdict, Verdict) or (ratios == -math.inf).any():
-        return verdict, words
-    return is_within(estimate([*ratios]), math.log(1.1)), words
+    if isinstance(verdict, Verdict) and (ratios > -math.inf).all():
+        verdict = is_within(estimate([*ratios]), math.log(1.1))
+    return verdict, words
 
 
-def _alone(of: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a measure of a run's own seconds; it answers None if these are unknown."""
-    return lambda case, *given: None if measures.untimed(case.mine) else of(case, *given)
-
-
-def _selecting(case: Case, _: float) -> Estimate:
+def _selecting(case: Case, _: float) -> Estimate | None:
     ends = last(case.mine)
     selecting = ends.phases.map(lambda phases: phases["select"])
-    return measures.over_seeds(100 * selecting / ends.seconds)
+    spent = measures.over_seeds(100 * selecting / ends.seconds)
+    return None if measures.untimed(case.mine) else spent
 
 
-def _forward_share(case: Case, _: float) -> Estimate:
+def _forward_share(case: Case, _: float) -> Estimate | None:
     parts = parts_of(last(case.mine))
     forward = parts["selection passes"] + parts["forward, training"]
-    return measures.over_seeds(100 * forward / parts.sum(axis=1))
+    spent = measures.over_seeds(100 * forward / parts.sum(axis=1))
+    return None if measures.untimed(case.mine) else spent
 
 
 # Table 1
@@ -217,16 +219,11 @@ def speedup_tables(evidence: Evidence) -> Sequence[Table]:
 def speedup_table(panel: Panel, axis: str) -> Table:
     """Return how much sooner each strategy reaches multiples of Traditional's final error."""
     base, rows = panel["traditional"], []
+    targets = [target_of(panel, factor) for factor in FACTORS]
+    without = "guessing reaches it" if len(base) else "–"
     for arm in panel.arms:
         runs = panel[arm.key]
-        ours = ["–"] * len(FACTORS)
-        if len(base):
-            targets = [factor * queries.final(base).mean() for factor in FACTORS]
-            guessed = panel.setting.guessing
-            ours = [
-                _speedup(runs, base, target, axis) if target < guessed else "guessing reaches it"
-                for target in targets
-            ]
+        ours = [without if each is None else _speedup(runs, base, each, axis) for each in targets]
         said = reported_speedups(panel.setting.published.data, arm.key)
         theirs = ["not reached" if each is None else f"{each:.1f}×" for each in said]
         error, seeds = mean_of(queries.final(runs)), str(runs.seed.nunique())
@@ -343,10 +340,10 @@ def draw_steps(evidence: Evidence) -> Drawing:
     rounds = listed(str(count) for count in sorted({each.backward.rounds for each in times}))
     words = (
         f"Training steps alone on {data}, batch {times[0].config['batch_size']}, medians of "
-        f"{rounds} rounds. {caption(evidence)}"
+        f"{rounds} rounds."
     )
     cells = [partial(_draw_steps, times=times, relative=relative) for relative in (True, False)]
-    return sheet([cells], words, height=0.9 + 0.36 * len(times))
+    return sheet(evidence, [cells], words, height=0.9 + 0.36 * len(times))
 
 
 def steps_table(evidence: Evidence) -> Sequence[Table]:
@@ -396,8 +393,8 @@ MEASURES = {
     "sooner at": Measure(_until(reaches_sooner)),
     "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
-    "time selecting": _TIME(_until(_alone(_selecting)), "% of the time"),
-    "time in forward passes": _TIME(_until(_alone(_forward_share)), "% of the time of a whole run"),
+    "time selecting": _TIME(_until(_selecting), "% of the time"),
+    "time in forward passes": _TIME(_until(_forward_share), "% of the time of a whole run"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
 }

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS
+from reproductions.jiang2019.scales import EXPERIMENTS, SCALES
 from selective_backprop_lab.data.datasets import DATASETS
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import Recipe
@@ -42,8 +42,7 @@ def test_the_learning_rate_falls_where_it_fell_in_the_authors_runs(data, schedul
 
 @pytest.mark.parametrize(
     "recipe",
-    [*(experiment.recipe for experiment in EXPERIMENTS.values()), *OTHER_NETS.values()],
-    ids=[*EXPERIMENTS, *OTHER_NETS],
+    [each.recipe for each in (*EXPERIMENTS.values(), *SCALES["full"].nets)],
 )
 def test_every_recipe_can_be_carried_out_and_has_what_all_share(recipe: Recipe):
     assert recipe.data in DATASETS
