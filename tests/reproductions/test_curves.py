@@ -13,7 +13,6 @@ from reproductions.jiang2019.curves import (
     draw_errors,
     draw_front,
     front,
-    of_its_own,
     share,
     share_of_budgets,
 )
@@ -50,13 +49,6 @@ def test_equal_places_and_equal_errors_are_shared_whoever_is_listed_first():
         assert share(framed(each), ["sb"]) == pytest.approx(25)
         # Until the last moment both are at 9; then Stale-SB leads alone.
         assert share_of_budgets(framed(each), ["sb"]) == pytest.approx(50, abs=0.5)
-
-
-def test_where_kath18_has_not_begun_to_select_its_places_are_traditional_training_s():
-    places = [("traditional", 1, 9), ("traditional", 2, 5), ("kath18", 1, 9), ("kath18", 2, 4)]
-    own = of_its_own(framed([*places, ("sb", 1, 9)]))
-    assert [*own.family] == ["traditional", "traditional", "kath18", "sb"]
-    assert share(own, ["kath18"]) == 50
 
 
 def shown(*keys, code=None):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto.page import by_job, by_kind, compose, counts
+from reproductions.auto.page import by_job, counts
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged
 from reproductions.auto.tuning import Tuned, tuned
@@ -91,23 +91,6 @@ def test_jobs_of_a_page_are_judged_together():
     assert verdicts(both) == ["gains", "gains"]
     pair = noisy(PLAIN, {4: 5, 16: 5}, {4: near, 16: near})
     assert verdicts(pair) == ["level", "level"]
-
-
-def test_passes_are_said_of_a_job_that_gains_and_never_beyond_the_curve():
-    found = results(PLAIN, {1: 9, 4: 7, 16: 5, 32: 5}, auto={4: 6, 16: 4})
-    level = results(WRONG, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert column("passes", found, level) == ["2.0", "not within 32", "", ""]  # 8 passes for 4
-    assert "| passes |" not in compose([level])
-
-
-def test_what_chance_does_and_what_the_oracle_gains_stand_beside():
-    arms = {"auto": {4: 5.5, 16: 4}, "reseeded": {4: 5, 16: 9}, "oracle": {4: 5, 16: 1}}
-    found = results(WRONG, {4: 5, 16: 9}, **arms)
-    assert column("reseeded", found)[1] == "+0.00"  # its best length is 4, too
-    assert column("oracle", found)[1] == "**−4.00**"
-    assert by_kind([found]).rows[-1][1:5] == ("2", "0", "2", "0")
-    assert "what chance does" in by_kind([found]).rows[-1][0]
-    assert "what chance does" not in compose([results(PLAIN, {4: 5}, auto={4: 4})])
 
 
 def tried(arm, budget, rate, errors, **changes):

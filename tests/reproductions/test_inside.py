@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 import torch
 from fixture_lab import few_digits
-from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
+from fixture_papers import fixture_panel, fixture_scale, judged
 from fixture_runs import fixture_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reproductions.drawing import draw_images
 from reproductions.jiang2019 import inside
-from reproductions.measures import by_class, follow, lowest, over_training, overlap, standing
+from reproductions.measures import follow, lowest, over_training, overlap, standing
 from reproductions.papers import FIGURES
 from reproductions.probes import LossRanks, pack, unpack
 from selective_backprop_lab.analysis.verdict import Verdict
@@ -46,17 +46,6 @@ def observing(probes, seen, seed):
 
 def verdicts(name, panel):
     return [(quote, finding.verdict) for quote, finding in judged(name, panel)]
-
-
-@pytest.mark.parametrize(
-    ("epochs", "evaluations", "epoch"),
-    [(20, 12, 10.0), (5, 4, 5.0), (160, 50, 9.6), (13, 12, 9.75)],
-)
-def test_a_snapshot_is_of_the_look_nearest_to_epoch_ten(epochs, evaluations, epoch):
-    setting = fixture_setting(epochs=epochs, evaluations=evaluations)
-    (panel,) = FIGURES["fig-8"].panels(fixture_scale(setting))
-    moments = [probe.moment for arm in panel.arms for probe in arm.plan.probes]
-    assert moments == pytest.approx([epoch / epochs] * 2)
 
 
 def ranked(order):
@@ -136,11 +125,6 @@ def test_overlap_is_all_nothing_or_what_chance_gives():
 def test_a_standing_counts_what_is_lower_and_half_of_what_is_equal(numbers):
     expected = [sum(n < m for n in numbers) + numbers.count(m) / 2 for m in numbers]
     assert standing(torch.tensor(numbers)).tolist() == expected
-
-
-def test_values_are_averaged_by_class_and_an_empty_class_has_none():
-    values, labels = torch.tensor([1.0, 2.0, 6.0]), torch.tensor([2, 0, 2])
-    assert by_class(values, labels, 3) == [2.0, 0.0, 3.5]
 
 
 def test_a_number_is_followed_over_the_length_of_a_run_and_averaged_from_a_share_of_it_on():

@@ -9,7 +9,6 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.jiang2019.figures import widened
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import (
     FIGURES,
@@ -237,14 +236,3 @@ def test_the_paper_s_regime_is_its_recipe_with_a_smaller_net(name, epochs):
     assert passes == pytest.approx(3.5 * epochs, rel=0.02)
     # A test set has a fifth of the examples, and a forward pass costs a third.
     assert sum(arms[key].evaluations for key in first) / 15 < passes / 10
-
-
-@pytest.mark.parametrize(
-    ("best", "below", "above"),
-    [(None, 0, 0), (0.1, 0, 0), (0.05, 1, 0), (0.025, 2, 0), (0.2, 0, 1), (0.8, 0, 3)],
-)
-def test_a_grid_of_learning_rates_is_widened_until_the_best_is_not_at_its_edge(best, below, above):
-    lower = [0.05 / 2**step for step in range(below, 0, -1)]
-    higher = [0.2 * 2**step for step in range(1, above + 1)]
-    assert widened((0.05, 0.1, 0.2), best) == [*lower, 0.05, 0.1, 0.2, *higher]
-    assert widened((), best) == []

@@ -143,23 +143,6 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
     assert tried(highest) == sorted(highest)
 
 
-def test_all_strategies_are_tried_at_the_rates_that_one_of_them_led_to(monkeypatch):
-    monkeypatch.setattr(protocol, "WIDEST", 8.0)
-    monkeypatch.setattr(protocol, "FACTORS", (0.5, 1.0, 2.0))
-    arms = ("traditional", "selective-backprop")
-    length = PLAIN.cells(("selective-backprop",))[0][1]
-    found = {
-        ("traditional", length): Tuned({0.025: 1.0, 0.05: 2.0, 0.1: 3.0, 0.2: 4.0}),
-        ("selective-backprop", length): Tuned({0.05: 2.0, 0.1: 1.0, 0.2: 2.0}),
-    }
-    tried = {arm: set() for arm in arms}
-    for plan in PLAIN.tuning_plans(arms, found, "cpu"):
-        if plan.length == length:
-            tried[plan.arm].add(plan.recipe.learning_rate)
-    assert sorted(tried["traditional"]) == [0.0125, 0.025, 0.05, 0.1, 0.2]
-    assert tried["selective-backprop"] == tried["traditional"]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -10,8 +10,6 @@ from reproductions.jiang2019.times import (
     parts_of,
     speedup_table,
     speedup_tables,
-    target_of,
-    times_tables,
 )
 from reproductions.measures import at_target
 from reproductions.settings import make_arm
@@ -58,19 +56,6 @@ def test_a_run_that_changed_machines_is_compared_by_cost_alone_and_the_caption_s
     found = [table.title for table in speedup_tables(evidence)]
     assert found == [f"it: speed-up in {axis}" for axis in titles]
     assert ("1 of 2 runs changed machines" in caption(evidence)) == (len(titles) == 1)
-
-
-def test_a_target_that_guessing_reaches_is_none():
-    errors = [(88.0, 65.0 + seed) for seed in range(3)]
-    panel = filled(traditional=errors, sb=errors)
-    assert target_of(panel, 1.2) == pytest.approx(1.2 * 66.0)
-    assert target_of(panel, 1.4) is None
-    assert judged("fig-10", panel) == []
-    assert times_tables(Evidence(None, (panel,)), factor=1.4) == []
-    assert speedup_table(panel, "cost").rows[1][3:6] == ("1.00×", "1.00×", "guessing reaches it")
-    *others, last = (finding for quote, finding in judged("table-1", panel) if quote[:5] == "CIFAR")
-    assert (last.verdict, last.measured) == (OPEN, "guessing reaches 92.40 %")
-    assert not any("guessing" in each.measured for each in others)
 
 
 def test_the_table_compares_the_seeds_of_both_and_names_what_has_no_runs():

@@ -12,7 +12,7 @@ import selective_backprop as sb
 from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import find_figures
-from reproductions.settings import SHORTENED, cost_of_sb, make_arm
+from reproductions.settings import cost_of_sb, make_arm
 from reproductions.training import (
     StepTiming,
     file_of,
@@ -31,13 +31,6 @@ def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
     last = carry_out(SELECTIVE, few_digits()).points[-1]
     # Rows of an incomplete batch wait, and coins fall as they fall.
     assert last.cost == pytest.approx(cost_of_sb(SETTING), rel=0.15)
-
-
-def test_a_shortened_schedule_costs_what_sb_does_or_a_share_of_the_run():
-    lengths = {key: make_arm(key, SETTING).plan.length for key in SHORTENED}
-    assert {length.unit for length in lengths.values()} == {"cost"}
-    assert lengths["shortened"].value == pytest.approx(cost_of_sb(SETTING), abs=0.01)
-    assert [lengths[key].value for key in ("half", "third", "quarter")] == [2.0, 1.33, 1.0]
 
 
 def test_every_strategy_has_the_same_warm_up():
