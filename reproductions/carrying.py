@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.timing import read_step_times
+from reproductions.training import read_step_times
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.records.files import is_locked, replacing, told
@@ -65,20 +65,18 @@ def write_pieces(folder: Path, place: Path, console: Console) -> None:
     if room == PIECES * PIECE and not left:
         return  # there is nothing
     content = file.getvalue()
-    cuts = range(0, len(content), PIECE)
-    stem = f"{folder.name}-{_digest(content)}"
+    stem, cuts = f"{folder.name}-{_digest(content)}", range(0, len(content), PIECE)
     pieces = {place / f"{stem}-{i + 1}-of-{len(cuts)}{_SUFFIX}": at for i, at in enumerate(cuts)}
     with told(place):
-        older = [path for parts in _sets(place, folder.name).values() for path in parts.values()]
+        older = {path for parts in _sets(place, folder.name).values() for path in parts.values()}
         for path, at in pieces.items():
             with replacing(path) as out:
                 out.write(content[at : at + PIECE])
-        for path in {*older}.difference(pieces):
+        for path in older.difference(pieces):
             path.unlink()
     without = f"; left out, since they do not fit: {', '.join(left)}" if left else ""
-    console.print(
-        f"{place}: {len(pieces)} of {PIECES} pieces hold {folder}{without}", soft_wrap=True
-    )
+    said = f"{place}: {len(pieces)} of {PIECES} pieces hold {folder}{without}"
+    console.print(said, soft_wrap=True)
 
 
 def take_back(place: Path, folder: Path, console: Console) -> None:
@@ -125,9 +123,8 @@ def _unpacked(
                 plain = inner if each.endswith(CHECKPOINT) else lzma.decompress(inner)
                 with replacing(there / each) as out:
                     out.write(plain)
-        for run in read_runs(there):
-            if run.name != record_name(run.header.identity):
-                raise ValueError(f"{run.name} is the record of another run")
+        if other := [r.name for r in read_runs(there) if r.name != record_name(r.header.identity)]:
+            raise ValueError(f"{other[0]} is the record of another run")
         for path in (steps := sorted(there.glob("*.json"))):
             read_step_times(path)
     except (zipfile.BadZipFile, lzma.LZMAError, ValueError, sb.RecordError) as error:
@@ -138,10 +135,9 @@ def _unpacked(
 def _take(path: Path, folder: Path) -> bool:
     """Move a record with its checkpoint into a folder, if it goes further than what is there."""
     here = folder / path.name
-    if path.suffix == ".json":
-        new = not here.exists()
-    else:
-        new = not is_recorded(here) or (_reach(path) > _reach(here) and not is_locked(here))
+    new = not (here.exists() if path.suffix == ".json" else is_recorded(here))
+    if not new and path.suffix != ".json":
+        new = _reach(path) > _reach(here) and not is_locked(here)
     for file in (path.with_suffix(CHECKPOINT), path):
         if new and file.exists():
             file.replace(folder / file.name)

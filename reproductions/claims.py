@@ -1,23 +1,24 @@
-"""What papers claim, a row each, and how a row is judged by the frame of its figure.
+"""The claims of papers, a row each, and how a row is judged by the frame of its figure.
 
-A row says which sentence it is of, whom it is about, what is measured, and on which side of which
-limit that must lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
+A row names its sentence, its arms, its measure, and the side of a limit on which the measure must
+lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
 """
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from reproductions import measures
 from reproductions.evidence import Evidence, Panel
-from reproductions.quotes import Reported
 from reproductions.settings import Arm
 from reproductions.training import file_of
 from selective_backprop_lab.analysis import queries
@@ -33,37 +34,91 @@ from selective_backprop_lab.analysis.verdict import (
     opposite,
 )
 
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document that says something of selection."""
+
+    title: str  # as a page names it
+    file: str  # the name of its text
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A sentence of a source, or as much of one as makes a claim."""
+
+    text: str
+    section: str  # of its source
+    source: Source
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A figure or table of a source, with its sentences and claims."""
+
+    title: str  # in our words
+    place: str  # such as "figure 5"
+    source: Source
+    quotes: Mapping[str, Quote]  # by the short name that claims name
+    words: str = ""  # at the start of the caption
+    notes: Sequence[str] = ()  # on the source, in our words
+    ours: str = ""  # the measurement, if it differs from the caption
+    model: str = ""  # the net whose steps the source timed
+    claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
+
+
+SOURCES = {
+    name: Source(**fields)
+    for name, fields in tomllib.loads((FOLDER / "sources.toml").read_text(encoding="utf-8")).items()
+}
+
+
+def read_reported(path: Path) -> dict[str, Reported]:
+    """Return the figures and tables of a file, by name."""
+    found = {}
+    for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        source = said["source"]
+        quotes = {
+            key: Quote(**quote | {"source": SOURCES[quote.get("source", source)]})
+            for key, quote in said.get("quotes", {}).items()
+        }
+        found[name] = Reported(**said | {"source": SOURCES[source], "quotes": quotes})
+    return found
+
+
 Judged = tuple[str, Finding]
-"""The name of a quote, and what the records say of it."""
+"""The name of a quote, and the finding of the records."""
 Compared = tuple[Any, ...]
-"""What tells one comparison from another: what is measured, of which runs, and the limit."""
-# Why a verdict does not count.
+"""The identity of a comparison: its measure, its runs and its limit."""
+# The reasons for which a verdict does not count.
 UNTESTED = "not tested"
 TUNED = "at tuned rates"
 CERTAIN = "by construction"
 
 
 class Case(NamedTuple):
-    """What a measure is asked of: one arm, or one beside another."""
+    """The subject of a measure: one arm, or one beside another."""
 
-    panels: Sequence[Panel]  # one; of a claim across panels, all of a figure
-    mine: pd.DataFrame  # evaluations of the arm that a claim is about; of none, the whole panel's
+    panels: Sequence[Panel]  # one; all of a figure for a claim across panels
+    mine: pd.DataFrame  # evaluations of the claim's arm; without one, those of the whole panel
     theirs: pd.DataFrame  # of the arm that it is compared with
     axis: str
     first: Panel | None = None  # of the figure
 
     @property
     def panel(self) -> Panel:
-        """The panel that a claim is about."""
+        """The panel of the claim."""
         return self.panels[0]
 
 
 Answer = Estimate | tuple[Verdict | str, str] | None
-"""A quantity; a verdict, or why there is none, and what was measured; None: nothing to judge."""
+"""A quantity; or a verdict, or why there is none, with words; or None: nothing to judge."""
 
 
 class Measure(NamedTuple):
-    """What a claim may be about, by a name in `MEASURES` or in those of a study."""
+    """A measure, which claims name as `MEASURES` or those of a study do."""
 
     of: Callable[..., Answer]  # of a case, with the options of the claim
     unit: str = ""  # {axis} is the axis in words
@@ -74,12 +129,12 @@ class Measure(NamedTuple):
 class Claim:
     """A claim of a source: a row of `reported.toml`."""
 
-    of: str  # the name of the sentence that says it
+    of: str  # the name of the sentence
     text: str  # {0} and {1} are the arms' labels; {method} and {share} the parts of the first
     measure: Measure  # in the file its name
-    # Keys of the arm that it is about and of the one that it is compared with. A pattern stands
-    # for each arm that it fits; * in the second for what it fits in the first. The same pattern
-    # twice: the first such arm against the last one.
+    # Keys of the arm and of the one that it is compared with. A pattern stands for each arm that it
+    # fits; * in the second for what it fits in the first. The same pattern twice: the first such
+    # arm against the last one.
     arms: Sequence[str] = ()
     options: Mapping[str, Any] = field(default_factory=dict)  # of the measure; in the file `with`
     side: Literal["above", "below", "within"] = "above"  # of the limit; or between both signs of it
@@ -89,9 +144,9 @@ class Claim:
     unit: str = ""  # in place of the measure's
     remark: str = ""  # after the numbers; {limit} is the limit
     axes: Sequence[str] = ("cost",)  # judged along each; "seconds" are those of the runs' clock
-    data: str = ""  # of the source, whose panels it is about; "each" if it names all; "" for any
+    data: str = ""  # the data set of the source; "each" if it names all, "" for any
     certain: bool = False  # whether it cannot fail, by how the arms are made
-    only: str = ""  # what is found in the panel's title and the arm's label: a regular expression
+    only: str = ""  # a regular expression, found in the panel's title and the arm's label
     across: bool = False  # about an arm of the first panel, and one of the last
 
 
@@ -117,8 +172,7 @@ def judge(
 ) -> Iterator[Judged]:
     """Judge claims by the evaluations of every panel, or by timings.
 
-    A comparison that was made before, in the same item or in one that `elsewhere` names, does not
-    count again.
+    A comparison counts once, in this item or in the one that `elsewhere` names.
     """
     for times in evidence.timings:
         for claim in claims:
@@ -136,7 +190,7 @@ def judge(
 
 
 def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]:
-    """Return what counts of the comparisons that claims make in panels, run or planned."""
+    """Return the comparisons that count of claims in panels, run or planned."""
     every = _comparisons(claims, panels)
     return [_compared(*one) for one in every if not _untested(one[0], one[1])]
 
@@ -144,10 +198,7 @@ def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]
 def _comparisons(
     claims: Sequence[Claim], panels: Sequence[Panel]
 ) -> Iterator[tuple[Claim, Sequence[Panel], Sequence[Arm], str]]:
-    """Yield each claim with the panels, the arms and the axis that it is judged by.
-
-    Of claims in succession that are about the same arms, each arm and axis has all in turn.
-    """
+    """Yield claims with panels, arms and axis; claims of the same arms take turns at each axis."""
     every = [(panel,) for panel in panels]
     if any(claim.across for claim in claims):
         every = [panels] if len(panels) > 1 else []
@@ -172,10 +223,7 @@ def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: 
 def _numbers(
     claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
 ) -> Compared:
-    """Return which numbers were measured of which runs.
-
-    Two claims can share them, such as a speed-up to one target and the mean over that one target.
-    """
+    """Return the measured numbers with their runs, which two claims can share."""
     runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
     how = "times" if "×" in finding.measured else claim.measure.of
     found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)
@@ -183,7 +231,7 @@ def _numbers(
 
 
 def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
-    """Return why a claim is not judged in panels, whatever was measured; "" where it is."""
+    """Return why a claim does not count in panels, whatever was measured; "" if it counts."""
     if claim.certain:
         return CERTAIN
     if panels[0].setting.learning_rates:
@@ -201,13 +249,10 @@ def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> li
         return [(arm,) for arm in found]
     if other == [pattern] and "*" in pattern:
         return [(found[0], found[-1])] if len(found) > 1 else []
-    start = pattern.index("*") if "*" in pattern else 0
-    return [
-        (arm, reference)
-        for arm in found
-        for reference in last
-        if reference.key == other[0].replace("*", arm.key[start:])
-    ]
+    start = max(0, pattern.find("*"))
+    keyed = {each.key: each for each in last}
+    names = [(arm, other[0].replace("*", arm.key[start:])) for arm in found]
+    return [(arm, keyed[name]) for arm, name in names if name in keyed]
 
 
 def _judged(
@@ -217,10 +262,10 @@ def _judged(
     labels = [arm.label for arm in pair] or [""]
     sides = [(each, arm.key) for each, arm in zip((panel, panels[-1]), pair, strict=False)]
     frames = [each[key] for each, key in sides]
-    asked, runs = axis, pd.concat(frames) if frames else panel.runs
-    (axis,) = measures.timed((asked,), runs)
-    if axis != asked and axis in claim.axes:
-        return  # seconds that do not compare, of a claim that is judged by cost as well
+    if axis == "seconds":
+        (axis,) = measures.timed((axis,), pd.concat(frames) if frames else panel.runs)
+        if axis in claim.axes:
+            return  # seconds that do not compare, of a claim that is judged by cost as well
     case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis, first)
     answer = claim.measure.of(case, **claim.options)
     if answer is None:
@@ -236,13 +281,7 @@ def _judged(
     yield claim.of, replace(finding, aside=aside)
 
 
-def _finding(
-    claim: Claim,
-    text: str,
-    answer: Answer,
-    limit: float,
-    **names: Any,
-) -> Finding:
+def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any) -> Finding:
     if claim.whose == "ours" and not claim.remark:
         text += " (our limit)"
     if isinstance(answer, Estimate):
@@ -270,10 +309,6 @@ def is_within(found: Estimate, limit: float) -> Verdict:
 _SIDES = {"above": is_above, "below": is_below, "within": is_within}
 
 
-def _on_the_way(case: Case) -> Estimate:
-    return measures.earlier(case.mine, case.theirs, case.axis)
-
-
 def _at_the_end(case: Case) -> Estimate:
     return measures.final_difference(case.mine, case.theirs)
 
@@ -286,17 +321,17 @@ def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.S
     return measures.paired(of(*pair) - of(*there))
 
 
-def _behind(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
-    return queries.final(mine) - queries.final(theirs)
-
-
 _END = "points of final error"
 MEASURES = {
-    "error on the way": Measure(_on_the_way, "points of mean error over the same {axis}"),
+    "error on the way": Measure(
+        lambda case: measures.earlier(case.mine, case.theirs, case.axis),
+        "points of mean error over the same {axis}",
+    ),
     "final error": Measure(_at_the_end, _END),
     "excess of final error": Measure(_at_the_end, _END, signed=False),
     "further behind": Measure(
-        partial(beyond_the_first, of=_behind), "points of final error more than in the first panel"
+        partial(beyond_the_first, of=lambda one, other: queries.final(one) - queries.final(other)),
+        "points of final error more than in the first panel",
     ),
 }
 

@@ -47,20 +47,20 @@ Names = Annotated[
     typer.Argument(
         metavar="list | NAME... | all",
         help=f"What to redo: {', '.join(FIGURES)}; or all, for all of these; {', '.join(STUDY)}, "
-        "the stages of the study behind auto; or study, for all stages. "
-        "list says what each figure needs, what is on record, and how long the rest takes.",
+        "the stages of the study behind auto; or study, for all stages. list prints the runs of "
+        "each figure, how many are on record, and how long the rest takes.",
     ),
 ]
 ScaleOption = Annotated[
     ScaleName,
     option(
         "|".join(ScaleName),
-        "What figures train. small: small nets on parts of the data, about two hours on two "
+        "The runs of figures. small: small nets on parts of the data, about two hours on two "
         "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
         "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
         "MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 in bf16, half an "
-        "hour on a GPU. gpu-wide: the same with Wide-ResNet, hours. gpu-50, gpu-200: ResNet-18 on "
-        "CIFAR-10 for 50 or 200 epochs, minutes a seed on a GPU. "
+        "hour on a GPU. gpu-50, gpu-200: ResNet-18 on CIFAR-10 for 50 or 200 epochs, minutes a "
+        "seed on a GPU. "
         "full: the papers' own nets, data and lengths, days on a GPU.",
     ),
 ]
@@ -91,12 +91,12 @@ Hours = Annotated[
         min=0.0,
     ),
 ]
+_PART = "Figures and tables show only these; the study's page shows all records."
 Only = Annotated[
     str | None,
     option(
         "DATA,...",
-        "Train only on these data, such as cifar10, or for the study mnist-skewed,digits. Figures "
-        "and tables show only these; the study's page shows all records.",
+        "Train only on these data, such as cifar10, or for the study mnist-skewed,digits. " + _PART,
     ),
 ]
 Arms = Annotated[
@@ -104,7 +104,7 @@ Arms = Annotated[
     option(
         "STRATEGY,...",
         "Train only with these strategies, such as traditional,sb,random, or for the study "
-        "traditional,auto. Figures and tables show only these; the study's page shows all records.",
+        "traditional,auto. " + _PART,
     ),
 ]
 Epochs = Annotated[
@@ -149,7 +149,7 @@ def main(
     what auto gained in each job. The scale sets nets, data and lengths.
     """
     limit_threads(threads)
-    # To draw what another machine has trained, its device need not be here.
+    # To draw the runs of another machine, its device need not be here.
     where = device if device and from_records else find_device(device)
     given: dict[str, Any] = {
         "device": where,
@@ -164,24 +164,20 @@ def main(
     known = (*FIGURES, "all", "list", *STUDY)
     names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
-    named = [name for name in names if name not in STUDY]
-    lists = "list" in named
+    named = [name for name in names if name not in {*STUDY, "list"}]
+    lists = "list" in names
     for name, unfit in {"list": lists, "--epochs": epochs, "--pack": pack}.items():
         if unfit and stages:
-            raise sb.ConfigurationError(
-                f"{name} is of figures and tables, not of {', '.join(STUDY)}"
-            )
-    if lists:
-        named = [name for name in named if name != "list"] or ["all"]
-    if named:
+            raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
+    if lists or named:
         papers = out or (Path("records/papers", scale) if from_records else Path("runs/papers"))
         whole = SCALES[scale].lasting(epochs).ending_after(hours)
-        figures = find_figures(named, whole)
+        figures = find_figures(named or ["all"], whole)
         part, kept = limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):
             console.print(f"{figure.name}: left out, it needs nothing of {part.part}")
-        here: dict[str, Any] = given | {"jobs": jobs or whole.jobs or given["jobs"]}
-        order = PaperOrder(scale=part, seeds=seeds or 3, out=papers, pack=pack, **here)
+        given["jobs"] = jobs or whole.jobs or given["jobs"]
+        order = PaperOrder(scale=part, seeds=seeds or 3, out=papers, pack=pack, **given)
         (list_figures if lists else reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage

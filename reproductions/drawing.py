@@ -1,12 +1,12 @@
-"""What all figures have in common: a grid of panels, lines with their spread, and a caption."""
+"""The parts of figures: a grid of panels, lines with their spread, bars, images and a caption."""
 
-import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import matplotlib
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,13 +17,19 @@ from matplotlib.typing import LegendLocType
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import untimed
 from selective_backprop_lab.analysis.curves import Curve
-from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.provenance import machine_of
-from selective_backprop_lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
+from selective_backprop_lab.report.panels import (
+    FAINT,
+    INK,
+    SETTINGS,
+    draw_curve,
+    entitle,
+    label_ends,
+)
 from selective_backprop_lab.report.styles import Style
 
 FEW = 4  # curves whose bands do not cover each other
@@ -31,6 +37,7 @@ LEAST = 5.6  # inches of a figure, for its caption
 WIDTH, HEIGHT = 4.3, 2.9  # inches of a panel with its labels
 _LINE = 0.068  # height of a name beside a panel, as a share of it
 _LETTERS = 16.8  # of a caption, per inch
+_ROOM = 3.4  # inches for a line of a legend above a panel
 _GAP, _NAME = 0.1, 0.36  # of an image's side, between two images, and for the name under one
 Cell = Callable[[Axes], object]
 Line = tuple[str, Style, Curve]
@@ -38,13 +45,19 @@ Line = tuple[str, Style, Curve]
 
 
 def sheet(
+    evidence: Evidence,
     cells: Sequence[Sequence[Cell | None]],
-    words: str,
+    words: str = "",
     *,
     height: float = HEIGHT,
     width: float = WIDTH,
+    **shown: Any,
 ) -> Drawing:
-    """Draw rows of panels of so many inches, and a caption under them; None leaves one out."""
+    """Draw rows of panels with a caption below, whose options are `shown`; None is an empty place.
+
+    Sizes are in inches.
+    """
+    words = " ".join(filter(None, (evidence.words, words, caption(evidence, **shown))))
     rows, columns = len(cells), len(cells[0])
     with matplotlib.rc_context(SETTINGS):
         size = max(width * columns, LEAST), height * rows + 0.6
@@ -61,15 +74,15 @@ def sheet(
 
 
 def side_by_side(
-    evidence: Evidence, draw: Callable[[Axes, Panel], object], words: str, height: float = HEIGHT
+    evidence: Evidence, draw: Callable[[Axes, Panel], object], height: float = HEIGHT
 ) -> Drawing:
-    """Draw panels two beside each other, words and a caption under them."""
+    """Draw the panels in rows of two."""
     cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
-    return sheet(in_pairs(cells), f"{words} {caption(evidence)}".strip(), height=height)
+    return sheet(evidence, in_pairs(cells), height=height)
 
 
 def in_pairs(cells: Sequence[Cell | None]) -> list[list[Cell | None]]:
-    """Return rows of two panels each; a page shows no more side by side so that they are read."""
+    """Return rows of two panels, as many as are legible on a page."""
     if len(cells) % 2 and len(cells) > 1:
         cells = [*cells, None]
     return [[*cells[at : at + 2]] for at in range(0, len(cells), 2)]
@@ -88,54 +101,50 @@ def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
                 FigureCanvasSVG(drawing).print_svg(file, metadata={"Date": None})
 
 
-def entitled(panel: Axes, title: str) -> None:
-    """Write a title above a panel."""
-    panel.set_title(title, loc="left", fontsize=9)
+def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW, named: bool = False) -> None:
+    """Draw curves, with bands if they are few; `named` ones are for a legend."""
+    for name, style, curve in lines:
+        label = name if named else None
+        draw_curve(panel, curve, style, width=0.75, spread=len(lines) <= most, label=label)
 
 
-def framed(
+def finish(
     panel: Axes,
     title: str,
+    lines: Sequence[Line] = (),
     *,
-    grid: Literal["both", "y"] = "both",
     legend: LegendLocType | None = None,
+    **settings: Any,
 ) -> None:
-    """Finish a panel: faint lines, a title, and a legend where its place is given."""
-    panel.grid(True, axis=grid, color=FAINT, linewidth=0.6)
+    """Set a panel's labels and limits, its title and legend, and name lines where they end."""
+    panel.set(**settings)
+    panel.grid(True, color=FAINT, linewidth=0.6)
     panel.set_axisbelow(True)
+    panel.set_title(title, loc="left", fontsize=9)
     if legend:
         panel.legend(frameon=False, fontsize=8, loc=legend, handlelength=2.4)
-    entitled(panel, title)
-
-
-def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW) -> None:
-    """Draw curves, with bands where there are few."""
-    for _, style, curve in lines:
-        draw_curve(panel, curve, style, width=0.75, spread=len(lines) <= most)
-
-
-def name_lines(panel: Axes, lines: Sequence[Line]) -> None:
-    """Name each curve where it ends; the panel's limits are set before."""
     ends = [(name, style, line.x[-1], line.mean[-1]) for name, style, line in lines if name]
     label_ends(panel, ends, line=_LINE)
 
 
-def curve_at(x: Sequence[float], seeds: Sequence[Sequence[float]]) -> Curve:
-    """Return the curve of numbers that each seed has at the same places."""
-    return Curve.over_seeds([x] * len(seeds), seeds)
-
-
-def spread_of(found: Estimate) -> float:
-    """Return half of what an interval is wide, to be drawn; 0 where that is unknown."""
-    return found.half_width if math.isfinite(found.half_width) else 0.0
-
-
-def thousands(value: float, _: int = 0) -> str:
-    """Return a tick's number, with k for thousands and M for millions."""
-    for unit, name in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
+def draw_bars(
+    panel: Axes,
+    parts: pd.DataFrame,
+    title: str,
+    words: str,
+    *,
+    colours: Sequence[str],
+    texts: Sequence[str] = (),
+    **options: Any,
+) -> None:
+    """Draw a bar for each row, of or beside its columns, with a text at the end of each bar."""
+    parts.plot.barh(ax=panel, color=list(colours), legend=False, **options)
+    for row, (end, text) in enumerate(zip(parts.sum(axis=1), texts, strict=False)):
+        panel.text(end, row, f" {text}", va="center", fontsize=8, color=INK)
+    panel.tick_params(axis="y", length=0)
+    panel.invert_yaxis()
+    panel.set(xlabel=words, ylabel="", xlim=(0, max(panel.get_xlim()[1] * 1.12, 1e-3)))
+    entitle(panel, title, [*parts], room=_ROOM)
 
 
 def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) -> None:
@@ -157,18 +166,13 @@ def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) 
         )
     panel.imshow(canvas.numpy(), interpolation="nearest")
     panel.set_axis_off()
-    entitled(panel, title)
+    panel.set_title(title, loc="left", fontsize=9)
 
 
 def caption(evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = False) -> str:
-    """Say what a figure shows: data, nets, lengths, seeds, machine and code.
+    """Say data, nets, lengths, seeds, machine and code of a figure, and the spread over seeds.
 
-    Where there are curves the spread as well, and where wall seconds are what they depend on.
-
-    Args:
-        evidence: what is drawn.
-        lines: how many curves each panel has.
-        timed: whether wall seconds are drawn.
+    `lines` has the number of curves in each panel; `timed` says that wall seconds are drawn.
     """
     seeds = sorted(set(evidence.runs.seed))
     parts = []

@@ -9,7 +9,7 @@ import pandas as pd
 
 from reproductions.measures import last, together
 from reproductions.settings import Arm, Scale, Setting
-from reproductions.timing import StepTimes
+from reproductions.training import StepTimes
 from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.frame import frame_of
@@ -22,37 +22,36 @@ SAME = "is Traditional here"
 
 @dataclass(frozen=True)
 class Panel:
-    """Arms that are compared with one another in one setting.
+    """Arms that are compared in one setting, and the evaluations of their finished runs.
 
-    As planned it has no rows; as read from records it has those of the arms with finished runs.
+    A planned panel has no rows.
     """
 
     title: str
     setting: Setting
     arms: tuple[Arm, ...]
-    runs: pd.DataFrame = field(
-        default_factory=lambda: _NO_RUNS, repr=False
-    )  # of `records.frame`, with `key`
+    # The columns of `records.frame`, and `key`.
+    runs: pd.DataFrame = field(default_factory=lambda: _NO_RUNS, repr=False)
     root: Path | None = None  # of the data sets' files
     absent: tuple[Arm, ...] = ()  # planned, without finished runs
 
     def __getitem__(self, key: str) -> pd.DataFrame:
-        """Return the evaluations of an arm: no rows where it has no finished runs."""
+        """Return the evaluations of an arm; no rows if it has no finished runs."""
         return self._by_key.get(key, self.runs[:0])
-
-    @cached_property
-    def _by_key(self) -> dict[object, pd.DataFrame]:
-        return dict(iter(self.runs.groupby("key")))
 
     def __contains__(self, key: str) -> bool:
         """Return whether an arm has finished runs."""
         return key in self._by_key
 
+    @cached_property
+    def _by_key(self) -> dict[object, pd.DataFrame]:
+        return dict(iter(self.runs.groupby("key")))
+
     def gate_shut(self, key: str) -> str:
-        """Say that an arm trained on everything, its gate shut, with all or most seeds; or ""."""
-        ends = last(self[key])
-        if not key.startswith("kath18") or ends.empty:
+        """Say that the gate of an arm stayed shut with most seeds, so it trained on everything."""
+        if not key.startswith("kath18") or key not in self:
             return ""
+        ends = last(self[key])
         shut, seeds = int((ends.trained == ends.candidates).sum()), len(ends)
         if 2 * shut <= seeds:
             return ""
@@ -64,52 +63,47 @@ class Panel:
             return False
         return [*self[key].error] == [*self["traditional"].error]
 
-    @property
-    def timed(self) -> "Panel":
-        """It, with the arms whose seconds compare with those of the first."""
-        first = self.arms[:1]
-        kept = tuple(
-            arm
-            for arm in self.arms
-            if together(self.runs[self.runs.key.isin({arm.key, *(each.key for each in first)})])
-        )
-        runs = self.runs[self.runs.key.isin({arm.key for arm in kept})]
-        return replace(self, arms=kept, runs=runs)
+    def only(self, arms: tuple[Arm, ...]) -> "Panel":
+        """Return the panel with some of its arms."""
+        return replace(self, arms=arms, runs=self.runs[self.runs.key.isin([a.key for a in arms])])
 
-    @property
-    def first_seed(self) -> "Panel":
-        """It, with the runs of its lowest seed alone."""
-        return replace(self, runs=self.runs[self.runs.seed == self.runs.seed.min()])
+    @cached_property
+    def timed(self) -> "Panel":
+        """The panel with the arms whose seconds compare with those of the first."""
+        first = self.arms[0].key if self.arms else ""
+        beside = [
+            arm for arm in self.arms if together(self.runs[self.runs.key.isin({arm.key, first})])
+        ]
+        return self.only(tuple(beside))
 
     def table(
         self,
-        columns: Mapping[str, Callable[[pd.DataFrame], str]],
+        cells: Callable[[Arm, pd.DataFrame], Mapping[str, str]],
         title: str = "",
         head: str = "strategy",
     ) -> Table:
-        """Return a table with a row for each arm, and what columns write of its evaluations."""
-        rows = [
-            (arm.label, *(write(self[arm.key]) for write in columns.values())) for arm in self.arms
-        ]
-        return Table((head, *columns), rows, title or self.title)
+        """Return a table with a row for each arm: its label, and cells by column."""
+        rows = [{head: arm.label, **cells(arm, self[arm.key])} for arm in self.arms]
+        return Table([*rows[0]], [[*row.values()] for row in rows], title or self.title)
 
     @property
     def images(self) -> LabData:
-        """The data set that it was trained on."""
+        """The data set of the panel's runs."""
         return load_data(self.setting.recipe.data, self.root, self.setting.limit)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a figure or table can be made of."""
+    """The records that a figure or table is made of."""
 
     scale: Scale
     panels: tuple[Panel, ...] = ()
     timings: tuple[StepTimes, ...] = ()
+    words: str = ""  # at the start of the caption
     missing: tuple[str, ...] = ()  # what could not be run, and what to do about it
 
-    @property
+    @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row for each run that is used."""
+        """The first evaluation of each run."""
         frames = [panel.runs for panel in self.panels] or [_NO_RUNS]
         return pd.concat(frames).drop_duplicates(["folder", "run"])

@@ -1,4 +1,4 @@
-"""A figure or table of a source: what it needs, how it is drawn and listed, what it claims."""
+"""A figure or table of a source: its panels, how they are drawn and listed, and its claims."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,11 +7,10 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
-from reproductions.claims import MEASURES, Claim, Measure, read_claims
+from reproductions.claims import MEASURES, Claim, Measure, Reported, read_claims, read_reported
 from reproductions.evidence import Evidence, Panel
-from reproductions.quotes import Reported, read_reported
 from reproductions.settings import Scale
-from reproductions.timing import StepTiming
+from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.recipe import Recipe
@@ -21,7 +20,7 @@ from selective_backprop_lab.recipe import Recipe
 class Figure:
     """One figure or table of a source."""
 
-    name: str  # as the command knows it
+    name: str  # on the command line
     reported: Reported
     claims: Sequence[Claim]
     panels: Callable[[Scale], Sequence[Panel]]
@@ -32,11 +31,11 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """What it shows."""
+        """The title, in our words."""
         return self.reported.title
 
     def needs(self, scale: Scale) -> bool:
-        """Return whether there is something to train or to time for it at a scale."""
+        """Return whether it has something to train or to time at a scale."""
         return any(panel.arms for panel in self.panels(scale)) or bool(self.timings(scale))
 
     def form(self, scale: Scale) -> str:
@@ -47,25 +46,23 @@ class Figure:
         return f"compressed: {', '.join(changed)}" if changed else "as captioned"
 
     def changes(self, scale: Scale) -> dict[str, Mapping[str, str]]:
-        """Return what differs from the source's settings, ours for theirs, by our setting."""
+        """Return the differences from the source's settings, in words, by our setting."""
         found: dict[str, dict[str, str]] = {
             panel.setting.title: panel.setting.changes for panel in self.panels(scale)
         }
-        timed = [timing.recipe.model for timing in self.timings(scale)]
-        if timed:
-            found["Timed"] = {}
-            if self.reported.model not in timed:
-                found["Timed"]["net"] = f"{', '.join(timed)} instead of {self.reported.model}"
-            sizes = sorted({timing.recipe.batch_size for timing in self.timings(scale)} - {128})
-            if sizes:
-                found["Timed"]["batch size"] = (
-                    f"batches of {listed(map(str, sizes))} instead of 128"
-                )
+        recipes = [timing.recipe for timing in self.timings(scale)]
+        nets, sizes = [each.model for each in recipes], {each.batch_size for each in recipes}
+        timed = found.setdefault("Timed", {})
+        if nets and self.reported.model not in nets:
+            timed["net"] = f"{', '.join(nets)} instead of {self.reported.model}"
+        if sizes - {128}:
+            said = listed(map(str, sorted(sizes - {128})))
+            timed["batch size"] = f"batches of {said} instead of 128"
         return {title: words for title, words in found.items() if words}
 
 
 def by_panel(table: Callable[[Panel], Table]) -> Callable[[Evidence], Sequence[Table]]:
-    """Return what makes a table of each panel."""
+    """Return a function that makes a table of each panel."""
     return lambda evidence: [table(panel) for panel in evidence.panels]
 
 
@@ -75,13 +72,9 @@ def figures_of(
     measures: Mapping[str, Measure],
     more: Mapping[str, Iterable[Claim]] | None = None,
 ) -> tuple[Figure, ...]:
-    """Return what is made of the figures that a file says a source reports.
+    """Return the figures that a source reports.
 
-    Args:
-        reported: what the source says of each figure, with the rows of its claims.
-        made: the fields from `panels` on, by the figure's name.
-        measures: those that only this source's claims name.
-        more: claims that come before those of the file, by the figure's name.
+    `made` has the fields from `panels` on. The claims `more` come before those of the file.
     """
     said = read_reported(reported)
     claims = read_claims(said, {**MEASURES, **measures})
@@ -99,7 +92,7 @@ def _asked_for(
     whole: bool = False,
     **_: object,
 ) -> dict[str, Any]:
-    """Return panels and timings with only the data and strategies that a scale is limited to."""
+    """Return panels and timings with only the data and strategies that are asked for."""
 
     def asked(scale: Scale, recipe: Recipe) -> bool:
         return not scale.only or recipe.data in scale.only

@@ -1,17 +1,34 @@
-"""What is measured of one arm or of two, beside `analysis.queries`: numbers by seed."""
+"""Measures of one arm or of two: a number for each seed, from evaluations or from probes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
+from reproductions.probes import unpack
 from selective_backprop_lab.analysis import queries
+from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.tables import with_interval
+from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.shapes import Float64, Int64, Shaped
+from selective_backprop_lab.training.probes import Probe
+
+Pick = Callable[[Any], float]
+"""Takes one number out of a row of what a probe saw."""
 
 
 def over_seeds(values: pd.Series) -> Estimate:
     """Return the mean of one number per seed, with its interval."""
     return estimate([*values])
+
+
+def mean_of(values: pd.Series) -> str:
+    """Return the mean of one number per seed, with its interval, in words."""
+    return with_interval(over_seeds(values))
 
 
 def paired(difference: pd.Series) -> Estimate:
@@ -28,9 +45,11 @@ def on_the_way(
     mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "error"
 ) -> tuple[pd.Series, pd.Series]:
     """Return the errors of two arms by seed, in the mean over the part of an axis both cover."""
+    columns = {"seed": "seed", axis: axis, column: "error"}
+    narrow = [each[[*columns]].rename(columns=columns) for each in (mine, theirs)]
     found = {}
     for seed in sorted(set(mine.seed) & set(theirs.seed)):
-        pair = [each[each.seed == seed].assign(error=each[column]) for each in (mine, theirs)]
+        pair = [each[each.seed == seed] for each in narrow]
         ends = queries.span(*pair, axis=axis)
         found[seed] = [queries.mean_error(each, *ends, axis=axis).iloc[0] for each in pair]
     both = pd.DataFrame.from_dict(found, orient="index", columns=[0, 1], dtype=float)
@@ -44,52 +63,42 @@ def earlier(mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "
 
 
 def clock(runs: pd.DataFrame) -> str:
-    """Return the axis that stands for the papers' seconds.
+    """Return the axis that stands for the papers' seconds: CPU seconds, on a GPU wall seconds.
 
-    Runs on a CPU share its cores with whatever else the machine does, and wall seconds tell that
-    too; a process's own CPU time hardly does. Runs on a GPU are timed by the wall.
+    On a CPU, other programs of the machine lengthen wall seconds, but hardly CPU seconds.
     """
     return "cpu_seconds" if (runs.device == "cpu").any() else "seconds"
 
 
 def together(runs: pd.DataFrame) -> bool:
-    """Return whether the seconds of runs compare.
-
-    They are of one machine and code, begun within a day, and none had to share a GPU with another.
-    """
-    if runs.machine.nunique() > 1 or runs.code.nunique() > 1 or untimed(runs):
+    """Return whether seconds compare: one machine, code and day, and no GPU that runs shared."""
+    if len({*runs.machine}) > 1 or len({*runs.code}) > 1 or untimed(runs):
         return False
     begun = pd.to_datetime(runs.started.drop_duplicates())
     return not len(begun) or begun.max() - begun.min() < pd.Timedelta(days=1)
 
 
 def untimed(runs: pd.DataFrame) -> bool:
-    """Return whether seconds of some runs say nothing.
-
-    These changed machines, or were on a GPU at once, where each waits for the others.
-    """
+    """Return whether some runs have no seconds: they changed machines or shared a GPU."""
     if runs.seconds.isna().any():
         return True
     on_gpu = runs[runs.device != "cpu"]
-    spans = on_gpu.reset_index(drop=True).groupby(["started", "folder", "run"]).seconds.max()
-    spans = spans.reset_index()
+    runs_on_it = on_gpu.reset_index(drop=True).groupby(["started", "folder", "run"], as_index=False)
+    spans = runs_on_it.seconds.max()
     begun = pd.to_datetime(spans.started)
     over = (begun + pd.to_timedelta(spans.seconds, unit="s")).cummax()
     return bool((begun[1:] < over.shift()[1:]).any())
 
 
 def timed(axes: Sequence[str], runs: pd.DataFrame) -> tuple[str, ...]:
-    """Return axes with the runs' own clock in the place of wall seconds.
-
-    Where seconds do not compare, cost takes their place.
-    """
+    """Return axes with the runs' own clock for seconds, or cost where seconds do not compare."""
     seconds = clock(runs) if together(runs) else "cost"
     return tuple(dict.fromkeys(seconds if axis == "seconds" else axis for axis in axes))
 
 
 def last(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the last evaluation of each seed."""
-    return runs.drop_duplicates("seed", keep="last").set_index("seed")
+    return runs[~runs.seed.duplicated(keep="last")].set_index("seed")
 
 
 def at_target(runs: pd.DataFrame, target: float) -> pd.DataFrame:
@@ -112,9 +121,91 @@ def phase_seconds(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def log_ratios(mine: pd.DataFrame, theirs: pd.DataFrame, target: float, axis: str) -> pd.Series:
-    """Return the logarithm of how many times sooner an arm shows an error, by seed.
+    """Return the logarithm of how many times sooner an arm shows an error than another, by seed.
 
-    Minus infinity where it never does; seeds with which the other never does are left out.
+    It is minus infinity if the arm never does. Seeds with which the other never does are left out.
     """
     one, other = (queries.reached(each, target, axis) for each in (mine, theirs))
     return (np.log(other[np.isfinite(other)]) - np.log(one)).dropna()
+
+
+def curve_at(x: Sequence[float], seeds: Sequence[Sequence[float]]) -> Curve:
+    """Return the curve of numbers that each seed has at the same places."""
+    return Curve.over_seeds([x] * len(seeds), seeds)
+
+
+def observed(runs: pd.DataFrame, probe: type[Probe]) -> pd.DataFrame:
+    """Return a row for each time that a probe saw something in runs, in order: what it saw."""
+    return pd.DataFrame(
+        {"seed": run.seed, "progress": each.progress, **each.seen}
+        for run in each_run(runs)
+        for each in run.observations
+        if each.probe.startswith(f"{probe.__name__}(")
+    )
+
+
+def picked(rows: pd.DataFrame, pick: Pick) -> pd.Series:
+    """Return one number of each row."""
+    return pd.Series([pick(row) for row in rows.itertuples()], index=rows.index, dtype=float)
+
+
+def over_training(
+    runs: pd.DataFrame, probe: type[Probe], pick: Pick, since: float = 0.0
+) -> pd.Series:
+    """Return the mean of a number that a probe saw, from a share of the run on, by seed."""
+    rows = observed(runs, probe)
+    rows = rows[rows.progress >= since]
+    return picked(rows, pick).groupby(rows.seed).mean()
+
+
+def follow(runs: pd.DataFrame, probe: type[Probe], pick: Pick, length: float = 100.0) -> Curve:
+    """Return a number that a probe saw over runs that are so long: in per cent."""
+    rows = observed(runs, probe)
+    seeds = [[*values] for _, values in picked(rows, pick).groupby(rows.seed)]
+    return curve_at([*(length * rows.progress[rows.seed == rows.seed.iloc[0]])], seeds)
+
+
+def seen_last(runs: pd.DataFrame, probe: type[Probe], key: str) -> dict[int, Tensor]:
+    """Return one number per example, as a probe saw it when a run was over, by seed."""
+    rows = observed(runs, probe).dropna(subset=key)
+    return {seed: unpack(text) for seed, text in zip(rows.seed, rows[key], strict=True)}
+
+
+def mean_over(runs: pd.DataFrame, probe: type[Probe], key: str) -> Float64[Tensor, " example"]:
+    """Return the same, averaged over seeds."""
+    return torch.stack([*seen_last(runs, probe, key).values()]).double().mean(0)
+
+
+def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, " example"]:
+    """Return which part of each example is among the share, in (0, 1], of the lowest values.
+
+    Examples that tie at the edge divide the remaining room, so their order does not matter.
+    """
+    room = max(1, round(share * len(values)))
+    edge = values.kthvalue(room).values
+    below, at = values < edge, values == edge
+    return below.double() + at.double() * ((room - below.sum()) / at.sum())
+
+
+def overlap(
+    one: Shaped[Tensor, " example"], other: Shaped[Tensor, " example"], share: float
+) -> float:
+    """Return how many of the lowest of one are among the lowest of the other, in per cent.
+
+    Independent orders overlap by the share itself.
+    """
+    mine, theirs = lowest(one, share), lowest(other, share)
+    return 100 * float((mine * theirs).sum() / mine.sum())
+
+
+def standing(values: Shaped[Tensor, " example"]) -> Float64[Tensor, " example"]:
+    """Return how many values are lower than each, half of those that are equal included."""
+    return torch.tensor(pd.Series(values.tolist(), dtype=float).rank().to_numpy()) - 0.5
+
+
+def by_class(
+    values: Shaped[Tensor, " example"], labels: Int64[Tensor, " example"], classes: int
+) -> list[float]:
+    """Return the mean value of each class; 0 for a class without examples."""
+    means = pd.Series(values.tolist()).groupby(labels.tolist()).mean()
+    return means.reindex(range(classes), fill_value=0.0).tolist()

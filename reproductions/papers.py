@@ -1,8 +1,7 @@
-"""Redo figures of the papers: say what they need, train what is missing, draw what can be drawn."""
+"""Redo figures of the papers: list their runs, train the missing ones, draw, and write the page."""
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,7 @@ from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.settings import Arm, Scale
-from reproductions.timing import StepTiming, read_step_times
+from reproductions.training import StepTiming, read_step_times
 from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
@@ -31,46 +30,28 @@ from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
-from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.records.lines import SUFFIX
+from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
 from selective_backprop_lab.runner.progress import spell
 from selective_backprop_lab.training.run_config import RunConfig
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"
-_LISTED = (
-    12  # strategies of the same seeds that are named where runs are left out; more are counted
-)
+_LISTED = 12  # strategies of the same seeds that are named if runs are left out; more are counted
 _START = "<!-- sections -->"
-_HEAD = """# The papers, redone
-
-These figures and tables of the source papers are drawn from the records in `runs`. A claim \
-of a source *agrees* if the whole 95 % interval over seeds lies on the side that the source \
-claims, and *disagrees* if it lies on the other side. If the interval covers both sides, the \
-verdict is *cannot say*. A measurement without a sentence of the source is not judged.
-
-Some claims are not counted. *By construction*: the claim cannot fail. *Not tested*: it is about \
-a data set that was replaced by another. *Is Traditional here*: Kath18 never began to select, so \
-it trained as Traditional does. *At tuned rates*: each strategy has its own learning rate, where \
-the paper has one for all. *Counted above* or *at* another item: the same runs were compared \
-there. Seconds are shown only for runs of the same day, machine and code that shared no GPU. \
-Otherwise cost is shown.
-
-Captions name the runs that are left out. To train those of an item, use `scripts/reproduce ITEM \
---scale SCALE --root FOLDER --out records/papers/SCALE`.
-
-"""
+_HEAD = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperOrder(training.Order):
-    """What the command is to do, and at which scale."""
+    """An order at a scale."""
 
     scale: Scale
     pack: Path | None = None  # folder of the pieces that carry records to and from other machines
 
     @property
     def folder(self) -> Path:
-        """Of the records."""
+        """The folder of the records."""
         return self.out / RUNS / self.scale.name
 
     def plans_of(self, arm: Arm) -> list[RunConfig]:
@@ -83,14 +64,17 @@ class PaperOrder(training.Order):
         return [replace(timing, device=self.device) for timing in figure.timings(self.scale)]
 
     def jobs_of(self, figures: Iterable[Figure]) -> list[training.Job]:
-        """Return what figures need, each thing once.
+        """Return the runs and timings of figures, each once.
 
-        Runs of one data set and seed lie beside each other, so that a machine which changes its
-        speed does so for all strategies. A run that several figures share has the probes of them
-        all, so that it need not be repeated for one that is drawn later.
+        Runs of one data set and seed are neighbours, so that a machine that changes its speed does
+        so for all strategies. A run has the probes of all figures that share it, so that a figure
+        that is drawn later does not repeat it.
         """
         wanted = {training.file_of(job) for figure in figures for job in self._needs[figure.name]}
-        return sorted((self._shared[file] for file in self._shared if file in wanted), key=_turn)
+        jobs = [self._shared[file] for file in self._shared if file in wanted]
+        runs = [job for job in jobs if isinstance(job, RunConfig)]
+        timings = [job for job in jobs if isinstance(job, StepTiming)]
+        return [*sorted(runs, key=lambda run: (run.seed, training.data_of(run))), *timings]
 
     @cached_property
     def first(self) -> Mapping[Compared, str]:
@@ -107,23 +91,32 @@ class PaperOrder(training.Order):
         return [*judge(figure.claims, evidence, others)]
 
     @cached_property
+    def records(self) -> Mapping[str, pd.DataFrame]:
+        """The evaluations of each finished run on record, by the name of its record."""
+        paths = [training.file_of(job, self.folder) for job in self._shared.values()]
+        runs = (read_run(path) for path in paths if path.suffix == SUFFIX and is_recorded(path))
+        return {str(name): own for name, own in counted(frame_of(runs)).groupby("run")}
+
+    def has(self, job: training.Job) -> bool:
+        """Return whether a job is on record, finished, with what its probes saw."""
+        if isinstance(job, StepTiming):
+            return training.is_done(job, self.folder)
+        run = self.records.get(job.record_name)
+        seen = set() if run is None else {each.probe for each in run.observations.iloc[0]}
+        return run is not None and seen.issuperset(probe.record_name for probe in job.probes)
+
+    @cached_property
     def _needs(self) -> Mapping[str, list[training.Job]]:
-        return {
-            figure.name: [
-                *(
-                    plan
-                    for panel in figure.panels(self.scale)
-                    for arm in panel.arms
-                    for plan in self.plans_of(arm)
-                ),
-                *self.timings_of(figure),
-            ]
-            for figure in figures_at(self.scale)
-        }
+        def jobs(figure: Figure) -> Iterator[training.Job]:
+            for arm in (arm for panel in figure.panels(self.scale) for arm in panel.arms):
+                yield from self.plans_of(arm)
+            yield from self.timings_of(figure)
+
+        return {figure.name: [*jobs(figure)] for figure in figures_at(self.scale)}
 
     @cached_property
     def _shared(self) -> Mapping[Path, training.Job]:
-        """Everything by its file, runs with the probes of all figures."""
+        """All jobs by file; runs have the probes of all figures."""
         found: dict[Path, training.Job] = {}
         for job in (job for jobs in self._needs.values() for job in jobs):
             there = found.setdefault(training.file_of(job), job)
@@ -134,32 +127,23 @@ class PaperOrder(training.Order):
 
 
 def committed(folder: Path) -> PaperOrder:
-    """Return the order of the records of a folder that bears its scale's name, all of a CPU."""
+    """Return the order of the records in a folder named after its scale."""
     scale = SCALES[ScaleName(folder.name)]
-    seeds = {run.header.seed for run in read_runs(folder / RUNS / scale.name)}
+    names = [path.name for path in record_paths(folder / RUNS / scale.name)]
+    seeds = {int(name.rpartition("-seed")[2].partition("-")[0]) for name in names}
     options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
     count = 1 + max(seeds.difference(TUNING_SEEDS), default=0)
     return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, trains=False, **options)
 
 
-def _turn(job: training.Job) -> tuple[bool, int, str]:
-    return (
-        (True, 0, "") if isinstance(job, StepTiming) else (False, job.seed, training.data_of(job))
-    )
-
-
 def figures_at(scale: Scale) -> list[Figure]:
-    """Return what can be redone at a scale."""
+    """Return the figures of a scale."""
     names = FIGURES if scale.figures is None else scale.figures
     return [figure for figure in FIGURES.values() if figure.name in names and figure.needs(scale)]
 
 
 def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
-    """Return the figures of some names, each once; `all` stands for all that a scale has.
-
-    Raises:
-        ConfigurationError: if the scale does not have one of them.
-    """
+    """Return the figures of some names, each once; `all` stands for all of the scale."""
     there = {figure.name: figure for figure in figures_at(scale)}
     for name in names:
         if name != "all" and name not in there:
@@ -173,16 +157,11 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
 def limited(
     scale: Scale, figures: Sequence[Figure], arms: Sequence[str], only: Sequence[str]
 ) -> tuple[Scale, list[Figure]]:
-    """Return a scale with some strategies and data only, and the figures that need any of them.
-
-    Raises:
-        ConfigurationError: if no figure has one of the names, or none needs what is left.
-    """
+    """Return a scale with only some strategies and data, and the figures that need any of them."""
     panels = [panel for figure in figures for panel in figure.panels(scale)]
     strategies = dict.fromkeys(arm.strategy for panel in panels for arm in panel.arms)
-    recipes = [panel.setting.recipe for panel in panels]
-    recipes += [timing.recipe for figure in figures for timing in figure.timings(scale)]
-    data = dict.fromkeys(recipe.data for recipe in recipes)
+    timed = [timing.recipe for figure in figures for timing in figure.timings(scale)]
+    data = dict.fromkeys(each.data for each in [*(p.setting.recipe for p in panels), *timed])
     part = replace(
         scale,
         arms=tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms),
@@ -196,7 +175,7 @@ def limited(
 
 
 def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Print what each figure needs, what of it is on record, and how long the rest takes."""
+    """Print the runs of each figure, how many are on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
     absent = training.absent_data(every, order.root)
     done = {training.file_of(job) for job in every if training.is_done(job, folder)}
@@ -223,12 +202,7 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 
 
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Train what is missing, then draw every figure and the page that collects them.
-
-    Raises:
-        DataError: if the data of a figure are missing altogether.
-        RecordError: if a record cannot be read or written, or nothing is there to draw.
-    """
+    """Train the missing runs, then draw every figure and the page that collects them."""
     every, absent = order.jobs_of(figures), {}
     if order.pack is not None and not order.trains:
         take_back(order.pack, order.folder, console)
@@ -240,56 +214,54 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
         with carried(order.pack, order.folder, console):
             training.train_missing(console, every, order, order.folder, absent)
-    elif not any(training.is_done(job, order.folder) for job in every):
+    order = replace(order)  # its records are read now, once for all figures
+    if not any(map(order.has, every)):
         raise sb.RecordError(
             f"no run of these is on record in {order.folder}, and --from-records trains none"
         )
-    drawn = {}
-    for figure in figures:
-        evidence = gather(figure, order, absent)
-        name = f"{figure.name}, {figure.title.lower()}"
-        lacks = len(figure.panels(order.scale)) - len(evidence.panels)
-        if (figure.whole and lacks) or not (evidence.panels or evidence.timings):
-            console.print(f"{name}: {'not all' if evidence.panels else 'nothing'} is on record")
-            continue
-        tables, judged = figure.tables(evidence), order.judge(figure, evidence)
-        drawing = figure.draw(evidence)
-        pictured = drawing is not None
-        drawn[figure.name] = section(figure, evidence, tables, judged, pictured=pictured)
-        text = "\n".join(table.to_text() for table in tables)
-        for kind, content in (("txt", text), ("md", drawn[figure.name])):
-            with replacing(order.out / f"{figure.name}.{kind}") as file:
-                file.write(content.encode())
-        console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
-        for picture in (order.out / f"{figure.name}.{kind}" for kind in ("png", "svg")):
-            picture.unlink(missing_ok=True)
-        if drawing is not None:
-            save(drawing, order.out / figure.name)
-        else:
-            console.print(text, soft_wrap=True)
+    drawn = {figure.name: _drawn(console, figure, order, absent) for figure in figures}
+    drawn = {name: text for name, text in drawn.items() if text}
     page = write_index(order.out, list(FIGURES), drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
 
-def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evidence:
-    """Read a figure's records; panels of data sets that are `absent` are left out, with why."""
-    folder, needed = order.folder, order.jobs_of([figure])
-    jobs = [job for job in needed if training.data_of(job) not in absent]
-    there = {
-        training.file_of(job, folder)
-        for job in jobs
-        if order.trains or training.is_done(job, folder)
-    }
+def _drawn(console: Console, figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> str:
+    """Write the files of a figure, and return its section; "" if its runs are not on record."""
+    evidence = gather(figure, order, absent)
+    name = f"{figure.name}, {figure.title.lower()}"
+    lacks = len(figure.panels(order.scale)) - len(evidence.panels)
+    if (figure.whole and lacks) or not (evidence.panels or evidence.timings):
+        console.print(f"{name}: {'not all' if evidence.panels else 'nothing'} is on record")
+        return ""
+    tables, judged = figure.tables(evidence), order.judge(figure, evidence)
+    drawing = figure.draw(evidence)
+    written = section(figure, evidence, tables, judged, pictured=drawing is not None)
+    text = "\n".join(table.to_text() for table in tables)
+    for kind, content in (("txt", text), ("md", written)):
+        with replacing(order.out / f"{figure.name}.{kind}") as file:
+            file.write(content.encode())
+    console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
+    for kind in ("png", "svg"):
+        (order.out / f"{figure.name}.{kind}").unlink(missing_ok=True)
+    if drawing is not None:
+        save(drawing, order.out / figure.name)
+    else:
+        console.print(text, soft_wrap=True)
+    return written
 
-    def files(jobs: Iterable[training.Job]) -> list[Path]:
-        return [file for job in jobs if (file := training.file_of(job, folder)) in there]
+
+def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evidence:
+    """Return a figure's records, without panels of `absent` data sets, but with the reasons."""
+    needed = order.jobs_of([figure])
+    jobs = [job for job in needed if training.data_of(job) not in absent]
+    there = {training.file_of(job).name for job in jobs if order.has(job)}
 
     def lacking(panel: Panel) -> str:
-        """Return the arms of a panel with runs that are not there, and these runs' seeds."""
+        """Return the arms of a panel with missing runs, and the seeds of these runs."""
         found: dict[tuple[int, ...], list[str]] = {}
         for arm in panel.arms:
-            seeds = tuple(plan.seed for plan in order.plans_of(arm) if not files([plan]))
-            found.setdefault(seeds, []).append(arm.label)
+            plans = (plan for plan in order.plans_of(arm) if plan.record_name not in there)
+            found.setdefault(tuple(plan.seed for plan in plans), []).append(arm.label)
         return "; ".join(
             f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} "
             f"(seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)})"
@@ -299,39 +271,37 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
 
     def filled(panel: Panel) -> Panel:
         """Return a panel with the evaluations of the arms that have finished runs."""
-        frames = {
-            arm.key: counted(frame_of(map(read_run, files(order.plans_of(arm)))))
+        every = [
+            order.records[plan.record_name].assign(key=arm.key)
             for arm in panel.arms
-        }
-        every = [each.assign(key=key) for key, each in frames.items() if len(each)]
-        runs = pd.concat(every, ignore_index=True) if every else panel.runs
-        found = replace(panel, runs=runs, root=order.root)
-        arms = [
-            replace(arm, label=f"{arm.label} ({shut})")
-            if (shut := found.gate_shut(arm.key))
-            else arm
-            for arm in panel.arms
-            if arm.key in found
+            for plan in order.plans_of(arm)
+            if plan.record_name in there
         ]
-        absent = tuple(arm for arm in panel.arms if arm.key not in found)
-        return replace(found, arms=tuple(arms), absent=absent)
+        # A copy has few blocks, of which rows are taken faster.
+        runs = pd.concat(every, ignore_index=True).copy() if every else panel.runs
+        found, arms = replace(panel, runs=runs, root=order.root), list[Arm]()
+        for arm in (arm for arm in panel.arms if arm.key in found):
+            shut = found.gate_shut(arm.key)
+            arms.append(replace(arm, label=f"{arm.label} ({shut})") if shut else arm)
+        lost = tuple(arm for arm in panel.arms if arm.key not in found)
+        return replace(found, arms=tuple(arms), absent=lost)
 
     planned = [p for p in figure.panels(order.scale) if p.setting.recipe.data not in absent]
-    names = set(map(training.data_of, needed))
+    names = {*map(training.data_of, needed)}
     missing = [
-        f"Left out, since {name} is not at hand: {why}"
-        for name, why in absent.items()
-        if name in names
+        f"Left out, since {name} is not at hand: {absent[name]}" for name in absent if name in names
     ]
     if order.scale.part:
         missing.append(f"Asked for was only {order.scale.part}.")
     if len(there) < len(jobs):
         missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
         missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]
+    timed = (timing.file(order.folder) for timing in order.timings_of(figure))
     return Evidence(
         order.scale,
         panels=tuple(panel for panel in map(filled, planned) if panel.arms),
-        timings=tuple(map(read_step_times, files(order.timings_of(figure)))),
+        timings=tuple(read_step_times(file) for file in timed if file.name in there),
+        words=figure.reported.words,
         missing=tuple(missing),
     )
 
@@ -344,11 +314,7 @@ def section(
     *,
     pictured: bool,
 ) -> str:
-    """Return what is written of a figure, in Markdown.
-
-    Raises:
-        KeyError: if something is judged that the source has no sentence for.
-    """
+    """Return the section of a figure, in Markdown."""
     said = figure.reported
     lines = [
         f"## {figure.name}: {figure.title}",
@@ -385,36 +351,32 @@ def section(
 
 
 def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) -> Path:
-    """Collect the sections that were just written, and what the page has of other figures."""
-    page, sections = folder / "index.md", {}
+    """Write the page: the sections that were just written, and its old ones of other figures."""
+    page, sections = folder / "index.md", dict[str, str]()
     if page.exists():
         _, _, rest = page.read_text(encoding="utf-8").partition(_START)
         old = re.split(r"^## ([^:\n]+):", rest, flags=re.MULTILINE)[1:]
-        for name, text in zip(old[::2], old[1::2], strict=True):
-            sections[name] = f"## {name}:{text.rstrip()}\n"
+        both = zip(old[::2], old[1::2], strict=True)
+        sections = {name: f"## {name}:{text.rstrip()}\n" for name, text in both}
     sections |= drawn
     there = [name for name in order if name in sections]
-    text = "\n".join(sections[name] for name in there)
     rows = [_overview(name, sections[name]) for name in there]
     columns = ("shows", "measured", "verdict", "the first claim that the records decide")
     head = ("item", *(Column(name, left=True) for name in columns))
-    rows.append(("all", "", "", _sum(row[3] for row in rows), ""))
-    overview = Table(head, rows).to_markdown()
+    found = re.findall(r"([a-z ]+?) (\d+)", ", ".join(row[3] for row in rows))
+    counts = {
+        word: sum(int(n) for name, n in found if name.strip() == word) for word in CLAIMS.values()
+    }
+    said = ", ".join(f"{word} {count}" for word, count in counts.items() if count)
+    overview = Table(head, [*rows, ("all", "", "", said, "")]).to_markdown()
+    text = "\n".join(sections[name] for name in there)
     with replacing(page) as file:
         file.write(f"{_HEAD}{_START}\n\n{overview}\n{text}".encode())
     return page
 
 
-def _sum(verdicts: Iterable[str]) -> str:
-    """Return how many verdicts there are, of several items."""
-    counts: Counter[str] = Counter()
-    for word, number in re.findall(r"([a-z ]+?) (\d+)", ", ".join(verdicts)):
-        counts[word.strip()] += int(number)
-    return ", ".join(f"{word} {counts[word]}" for word in CLAIMS.values() if counts[word])
-
-
 def _overview(name: str, section: str) -> tuple[str, ...]:
-    """Return the line of the page's first table that sums up a section."""
+    """Return the row of a section in the page's first table."""
     parts = [f"## {name}: (.+)", r"Measured: (.+)\.", r"Verdict: (.+)\."]
     found = [re.search(f"^{part}$", section, re.MULTILINE) for part in parts]
     decided = f"{CLAIMS[Verdict.HOLDS]}|{CLAIMS[Verdict.FAILS]}"

@@ -1,7 +1,8 @@
-"""What is trained for a figure: data, net and length (a setting), and the strategies (arms)."""
+"""The runs of a figure: data, net and length (a setting), and the strategies (arms)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import cycle
 from typing import Any
 
 import selective_backprop as sb
@@ -55,14 +56,18 @@ SHORTENED: Mapping[str, tuple[float | None, str]] = {
 }
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
-# Of one strategy's variants: Okabe and Ito's, dark and light alternating.
-_VARIANTS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
+# Of lines that are no strategies: Okabe and Ito's colours, dark and light alternating.
+_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot")
+STYLES = tuple(
+    Style(colour, dash, 2.2 if dash == "dot" else 2.0)
+    for colour, dash in zip(_COLOURS, _DASHES, strict=True)
+)
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a source trained, as far as it says."""
+    """The training that a source reports, as far as it says."""
 
     data: str  # as the source calls it
     model: str | None = None
@@ -78,54 +83,43 @@ class Published:
 class Setting:
     """A data set, a net and a length, the same for every strategy."""
 
-    title: str  # what figures call it
+    title: str  # in figures
     recipe: Recipe  # every run takes its epochs
     rate: float  # share of the examples that SB and Stale-SB train on
     kath18_rate: float
-    published: Published  # what it is compared with
+    published: Published  # the training that it repeats
     limit: int | None = None  # training examples, or None for all
     evaluations: int = 12  # per run
-    falls: tuple[float, ...] = ()  # of the paper's accelerated schedule, where it has one
-    # The learning rate of a strategy that was tuned, by the strategy's key.
-    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    falls: tuple[float, ...] = ()  # of the paper's accelerated schedule, if it has one
+    learning_rates: Mapping[str, float] = field(default_factory=dict)  # of tuned strategies, by key
     hours: float | None = None  # after which training ends; None: after the recipe's epochs
 
     @property
-    def accelerated(self) -> Recipe:
-        """The recipe with the paper's accelerated schedule."""
-        return replace(self.recipe, steps=self.falls) if self.falls else self.recipe
-
-    @property
-    def static(self) -> Recipe:
-        """The recipe with a learning rate that stays where it begins."""
-        return replace(self.recipe, rates=Rates.CONSTANT)
-
-    @property
     def guessing(self) -> float:
-        """The error of guessing, in percent: a target that is no lower says nothing."""
+        """The error of guessing, in percent."""
         return 100.0 * (1.0 - 1.0 / _CLASSES.get(self.recipe.data, 10))
 
     @property
     def warmup(self) -> float:
-        """The first epoch, which trains on everything, as a share of the run."""
+        """The share of the run that trains on everything: its first epoch."""
         return 1.0 / self.recipe.epochs
 
     @property
     def length(self) -> Budget:
-        """Of every run."""
+        """The length of every run."""
         if self.hours is not None:
             return Budget("seconds", 3600 * self.hours)
         return Budget("epochs", float(self.recipe.epochs))
 
     @property
     def real(self) -> bool:
-        """Whether it is trained on the data set that it is compared with."""
+        """Whether the runs train on the data set of the source."""
         data = self.recipe.data.removesuffix("-extra").replace("-", "")
         return self.published.data.lower().replace("-", "") == data
 
     @property
     def changes(self) -> dict[str, str]:
-        """What differs from the source's setting, ours for theirs; empty where nothing does."""
+        """The differences from the source's setting, in words, by name."""
         source, recipe, found = self.published, self.recipe, {}
         if not self.real:
             found["data"] = f"{self.title.partition(',')[0]} instead of {source.data}"
@@ -152,85 +146,85 @@ class Setting:
 
 @dataclass(frozen=True)
 class Scale:
-    """Which settings each group of figures uses."""
+    """The settings of each group of figures."""
 
     name: str
-    main: tuple[Setting, ...]  # where the strategies are compared
+    main: tuple[Setting, ...]  # of the comparisons of strategies
     inside: Setting  # whose losses and gradients are probed
-    redundant: Setting  # of them, the one whose time figure 1 takes apart
-    noisy: Setting  # where labels are flipped
-    swept: tuple[Setting, ...]  # where strategies, selectivities and schedules are combined
-    sweep: tuple[float, ...]  # the selectivities of that
+    redundant: Setting  # whose time figure 1 takes apart
+    noisy: Setting  # of the runs with flipped labels
+    swept: tuple[Setting, ...]  # of figure 14: strategies, selectivities and schedules combined
+    sweep: tuple[float, ...]  # the selectivities of figure 14
     batches: tuple[Setting, ...]  # one data set with several batch sizes
     nets: tuple[Setting, ...]  # one data set with several nets
-    poster: tuple[Setting, ...]  # what the poster trained on
+    poster: tuple[Setting, ...]  # of the Selective-Backprop poster
     timed: tuple[Recipe, ...]  # recipes whose steps are timed
-    pruned: Setting  # where a part of the data set is left out from the start
+    pruned: Setting  # of the Diet-SB poster
     scored: tuple[Setting, Setting]  # two nets early in training whose EL2N scores are compared
-    remarked: Setting | None = None  # where the same is done on another data set
+    remarked: Setting | None = None  # of the other data set of the Diet-SB poster
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
-    gated: tuple[Setting, ...] = ()  # where the gate of Kath18 opens, if elsewhere it stays shut
+    gated: tuple[Setting, ...] = ()  # in which the gate of Kath18 opens, if in others it does not
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
-    seeds: tuple[int, ...] = ()  # of runs, the first first; none for 0 and on
-    figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
-    jobs: int | None = None  # runs at a time, unless the command says; None: as there is room for
+    seeds: tuple[int, ...] = ()  # the seeds of runs, in order of use; () for 0, 1, 2 …
+    figures: tuple[str, ...] | None = None  # by name; None for all
+    jobs: int | None = None  # runs at a time by default; None: as many as there is room for
     arms: tuple[str, ...] = ()  # the strategies that are asked for, by `Arm.strategy`; () for all
     only: tuple[str, ...] = ()  # the data sets that are asked for; () for all
 
     @property
     def part(self) -> str:
-        """What `--arms` and `--only` ask for, in words; "" where they are not given."""
+        """The strategies and data that `--arms` and `--only` ask for, in words; "" for all."""
         return " on ".join(", ".join(names) for names in (self.arms, self.only) if names)
 
     def has(self, arm: "Arm") -> bool:
-        """Return whether `--arms` asks for an arm, if it is given."""
+        """Return whether an arm is asked for."""
         return not self.arms or arm.strategy in self.arms
 
     def ending_after(self, hours: float | None) -> "Scale":
         """Return a scale whose runs end after so many hours of training; None changes nothing.
 
-        They go through the schedule of the recipe's epochs, as far as they come. Runs of pruning,
-        which others are trained for, keep their epochs.
+        They follow the schedule of the recipe's epochs, as far as they come. Runs of the Diet-SB
+        poster keep their epochs.
         """
         return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
 
     def lasting(self, epochs: int | None) -> "Scale":
-        """Return a scale of runs of so many epochs; None changes nothing.
-
-        Nets whose scores are taken early in training keep their epochs.
-        """
+        """Return a scale of runs of so many epochs, but for young nets; None changes nothing."""
         if epochs is None:
             return self
-        return self._with(
-            lambda each: replace(each, recipe=replace(each.recipe, epochs=epochs)), "scored"
-        )
+        return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
     def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
         """Return a scale with changed settings, except those of some fields."""
 
-        def changed(found: Any) -> Any:
-            if isinstance(found, Setting):
-                return change(found)
-            return tuple(map(changed, found)) if isinstance(found, tuple) else found
+        def new(found: Any) -> Any:
+            if isinstance(found, tuple):
+                return tuple(map(new, found))
+            return change(found) if isinstance(found, Setting) else found
 
         names = {each.name for each in fields(self)}.difference(kept)
-        return replace(self, **{name: changed(getattr(self, name)) for name in names})
+        return replace(self, **{name: new(getattr(self, name)) for name in names})
+
+
+def changed(setting: Setting, **recipe: Any) -> Setting:
+    """Return a setting with some fields of its recipe changed."""
+    return replace(setting, recipe=replace(setting.recipe, **recipe))
 
 
 @dataclass(frozen=True)
 class Arm:
     """One strategy in one setting, to be run with several seeds."""
 
-    label: str  # what the figure calls it
-    plan: RunConfig  # what to run, with seed 0
+    label: str  # in the figure
+    plan: RunConfig  # with seed 0
     style: Style
-    key: str  # what claims know it by: the same in every panel
+    key: str  # its name in claims, the same in every panel
     seeds: tuple[int, ...] | None = None  # None for as many as the command asks for
 
     @property
     def strategy(self) -> str:
-        """What `--arms` knows it by: its key, or that of the strategy that it is a variant of."""
+        """Its name for `--arms`: its key, or that of the strategy that it is a variant of."""
         known = self.key in STRATEGIES or self.key in SHORTENED
         return self.key if known else _KEYS.get(self.plan.arm, self.plan.arm)
 
@@ -246,8 +240,7 @@ def plan(
 ) -> RunConfig:
     """Return one strategy's run in a setting, as the paper ran it.
 
-    Candidates are drawn each on its own coin, and everything trains for the same epochs, at a
-    learning rate that follows them.
+    Each candidate is drawn by its own coin, and all runs have equally many epochs.
     """
     return RunConfig(
         recipe=recipe or setting.recipe,
@@ -257,8 +250,7 @@ def plan(
             draw=sb.selectors.Draw.BERNOULLI,
             warmup=setting.warmup,
             random_warmup=setting.warmup,
-            # Arms that do not remember scores are the same run whatever it says.
-            stale=max(2, stale),
+            stale=max(2, stale),  # ignored by arms that do not remember scores
         ),
         seed=0,
         length=setting.length,
@@ -272,7 +264,7 @@ def plan(
 def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
     """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`.
 
-    Where it has a learning rate of its own, its label says so.
+    If it has a learning rate of its own, its label says so.
     """
     rate = setting.learning_rates.get(key)
     if rate is not None:
@@ -294,7 +286,7 @@ def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
 
 
 def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return traditional training that is shorter, its schedule shortened with it."""
+    """Return shorter traditional training, with its schedule shortened too."""
     (share, dash), epochs = SHORTENED[key], setting.recipe.epochs
     budget = cost_of_sb(setting) if share is None else share * epochs
     run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))
@@ -303,7 +295,7 @@ def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
 
 
 def cost_of_sb(setting: Setting) -> float:
-    """Return what SB's epochs cost, in passes of traditional training, as far as it is known."""
+    """Return the expected cost of SB's epochs, in passes of traditional training."""
     epochs = float(setting.recipe.epochs)
     selective = epochs * (1.0 - setting.warmup)  # the warm-up trains on everything, unscored
     return cost_of(selective, epochs * setting.warmup + setting.rate * selective)
@@ -316,10 +308,8 @@ def probed(arm: Arm, *probes: Probe) -> Arm:
 
 def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
     """Return arms under names, colours and dashes of their own."""
-    return tuple(
-        replace(arm, label=label, key=label, style=Style(_VARIANTS[i % 6], _DASHES[i % 6], 2.0))
-        for i, (label, arm) in enumerate(arms)
-    )
+    both = zip(arms, cycle(STYLES), strict=False)
+    return tuple(replace(arm, label=name, key=name, style=style) for (name, arm), style in both)
 
 
 def styled(label: str, key: str, run: RunConfig, *, dash: str = "solid") -> Arm:

@@ -1,38 +1,115 @@
-"""The one way to the lab's runner: what is on record, what is missing, and how long that takes."""
+"""Jobs, which are runs of the lab or timings of steps: those on record, and how to do the rest."""
 
+import hashlib
+import json
+import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import torch
 from rich.console import Console
 
 import selective_backprop as sb
 from reproductions.settings import EXAMPLES
-from reproductions.timing import StepTiming, read_step_times
+from selective_backprop_lab.bench.harness import time_steps
+from selective_backprop_lab.bench.rounds import Median, summarise
+from selective_backprop_lab.bench.workload import make_workload
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.meter import cost_of
-from selective_backprop_lab.records.provenance import hardware
-from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.records.fields import read_fields
+from selective_backprop_lab.records.provenance import hardware, write_record
+from selective_backprop_lab.records.schema import utc_now
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.progress import RunProgress, spell
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.run_config import RunConfig
 
+ROUNDS = 6  # fewer have no 95 % interval
+PHASES = ("forward", "backward", "step")
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of a step, as recorded."""
+
+    config: Mapping[str, Any]
+    phases: Mapping[str, float]  # milliseconds per 1,000 examples
+    backward: Median  # of backward to forward passes, with its interval over rounds
+    code_version: str
+    hardware: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """A net whose training steps are to be timed on a data set."""
+
+    recipe: Recipe
+    device: str = "cpu"
+
+    def config(self) -> dict[str, Any]:
+        """Return the subject of the timing; the record's provenance names the machine."""
+        names = ("data", "model", "batch_size")
+        return {name: getattr(self.recipe, name) for name in names} | {"device": self.device}
+
+    def file(self, folder: Path) -> Path:
+        """Return where the times are recorded."""
+        identity = json.dumps(self.config(), sort_keys=True).encode()
+        key = hashlib.sha256(identity).hexdigest()[:8]
+        model = re.sub(r"[^A-Za-z0-9._-]+", "_", self.recipe.model)[:60]
+        return folder / f"step-{model}-{key}.json"
+
+    def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
+        """Time steps in rounds, and record the medians."""
+        device = torch.device(self.device)
+        workload = make_workload(self.recipe, rate=1 / 3, device=device, root=root)
+        rounds = time_steps(workload, ROUNDS)
+        scale = 1e6 / rounds[0].rows
+        ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
+        spent = {name: statistics.median(each.phases[name] for each in rounds) for name in PHASES}
+        found = {
+            "kind": "step",
+            "schema": _SCHEMA,
+            "config": self.config(),
+            "written": utc_now(),
+            "phases": {name: scale * seconds for name, seconds in spent.items()},
+            "backward": asdict(summarise(ratios)),
+        }
+        write_record(self.file(folder), command, found)
+
+
+def read_step_times(path: Path) -> StepTimes:
+    """Read a record of `StepTiming`; it raises `RecordError` if it is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if (found["kind"], found["schema"]) != ("step", _SCHEMA):
+            raise ValueError(f"a {found['kind']} of schema {found['schema']}")
+        phases = {name: found["phases"][name] for name in PHASES}
+        return read_fields(StepTimes, {**found, "phases": phases})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise sb.RecordError(
+            f"{path}: no times of a training step ({error}). Move that file away to time it anew."
+        ) from error
+
+
 _SHORTEST = 5.0  # seconds of a run that says something of the pace
 _EXAMPLES = 10_000  # of data sets whose number of examples is not known here, about
 _TIMING = 30.0  # seconds that the timing of steps takes, about
 Job = RunConfig | StepTiming
-"""What is computed once, into a record of its own, and shared by all that need it."""
+"""Something computed once, into a record of its own."""
 Kind = tuple[str, str, int | None, int, str]
 """Net, data, training examples, epochs and device of runs that take about as long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a command that trains many runs is to do."""
+    """The order of a command that trains many runs."""
 
     seeds: int
     device: str
@@ -45,11 +122,6 @@ class Order:
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
 
-def name_of(plan: RunConfig) -> str:
-    """Return data, net, strategy and seed of a run."""
-    return f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
-
-
 def train_missing(
     console: Console,
     needed: Sequence[Job],
@@ -57,9 +129,9 @@ def train_missing(
     folder: Path,
     absent: Mapping[str, str] | None = None,
 ) -> None:
-    """Say what is on record and how long the rest takes, and train that into a folder.
+    """Say how many jobs are on record and how long the rest takes, and do the rest.
 
-    What needs `absent` data sets is left out. Runs go so many at a time, then timings, one by one.
+    Jobs with `absent` data sets are left out. Timings come last, one by one.
     """
     make_folder(folder)
     store = RunStore(folder, order.root, order.command, order.every)
@@ -77,16 +149,9 @@ def train_missing(
     if order.jobs > 1:  # a long run that is begun last would be waited for alone
         plans.sort(key=work_of, reverse=True)
     if plans:
-        with RunProgress(console, plans, weight=work_of, name=name_of) as progress:
-            run_grid(
-                plans,
-                store,
-                watch=progress,
-                jobs=order.jobs,
-                threads=order.threads,
-                interleave=False,
-                log_examples=False,
-            )
+        how: dict[str, Any] = {"jobs": order.jobs, "threads": order.threads}
+        with RunProgress(console, plans, weight=work_of, name=_name) as progress:
+            run_grid(plans, store, watch=progress, interleave=False, log_examples=False, **how)
     for job in waiting:
         if isinstance(job, StepTiming):
             job.measure(folder, root=order.root, command=order.command)
@@ -109,16 +174,12 @@ def default_jobs(device: str, threads: int) -> int:
 
 
 def file_of(job: Job, folder: Path = Path()) -> Path:
-    """Return the record of a job, by which it is known."""
+    """Return the path of a job's record, which identifies it."""
     return job.file(folder) if isinstance(job, StepTiming) else RunStore(folder).path(job)
 
 
 def is_done(job: Job, folder: Path) -> bool:
-    """Return whether a job is on record, finished, with what its probes saw.
-
-    Raises:
-        RecordError: if there is a record that was damaged.
-    """
+    """Return whether a job is on record, finished, with the observations of its probes."""
     if isinstance(job, StepTiming):
         file = job.file(folder)
         return file.exists() and bool(read_step_times(file).phases)
@@ -131,7 +192,7 @@ def data_of(job: Job) -> str:
 
 
 def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
-    """Return why each data set that is not at hand is not, and what to do about it."""
+    """Return why each missing data set is missing, and what to do about it."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(map(data_of, needed)):
         try:
@@ -145,7 +206,8 @@ def pace_of(done: Iterable[Job], folder: Path) -> dict[Kind, float]:
     """Return the median of the seconds that finished runs took, by their kind."""
     store, found = RunStore(folder), {}
     for plan in (job for job in done if isinstance(job, RunConfig)):
-        if (elapsed := elapsed_of(store.read(plan))) >= _SHORTEST:
+        elapsed = (store.read(plan).end or {}).get("elapsed", 0.0)
+        if elapsed >= _SHORTEST:
             found.setdefault(_kind(plan), []).append(elapsed)
     return {kind: median(each) for kind, each in found.items()}
 
@@ -157,13 +219,8 @@ def seconds_left(waiting: Iterable[Job], pace: Mapping[Kind, float], jobs: int) 
     return max([sum(known) / jobs, *known]) if len(known) == len(times) else None
 
 
-def elapsed_of(run: Run) -> float:
-    """Return the seconds that a finished run took, interruptions left out where that is known."""
-    end = run.end or {}
-    if "elapsed" in end:
-        return float(end["elapsed"])
-    begun, ended = run.header.started, end.get("ended", run.header.started)
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()
+def _name(plan: RunConfig) -> str:
+    return f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
 
 
 def _kind(plan: RunConfig) -> Kind:

@@ -1,4 +1,4 @@
-"""The page of a stage: what `auto` gained in each job, where it lost, and what else there is."""
+"""The page of a stage: the gains and losses of `auto` and of other strategies in each job."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from statistics import median
 
 import pandas as pd
 
-from reproductions.auto.protocol import ADDED, ARMS, INSTEAD, NETS, NULL, OURS, TEXT_ARMS
+from reproductions.auto.protocol import ADDED, ARMS, INSTEAD, NULL, OURS, SMOOTHED, TEXT_ARMS
 from reproductions.auto.results import Judged, Results, judged
 from selective_backprop_lab.analysis.estimates import VERDICTS, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
@@ -24,12 +24,12 @@ HOW = (
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
-ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *NETS)))
+ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED)))
 """All strategies of the study, as tables have them."""
 
 
 def compose(results: Sequence[Results]) -> str:
-    """Return all that is on record of a stage, in Markdown."""
+    """Return the records of a stage, in Markdown."""
     shown = [each for each in results if len(each.runs)]
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
@@ -41,10 +41,9 @@ def compose(results: Sequence[Results]) -> str:
 
 
 def by_job(results: Sequence[Results]) -> Table:
-    """Return where the best plain training of each job ends, and what each strategy gains.
+    """Return the final error of the best plain training in each job, and the strategies' gains.
 
-    The first row counts the jobs. Where they say something, two columns are added: the gain of
-    `auto` as classes come, and how many times as long plain training takes to the same error.
+    The first row counts the jobs. Columns without entries are left out.
     """
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
     rows = list[tuple[str, ...]]()
@@ -72,9 +71,8 @@ def by_job(results: Sequence[Results]) -> Table:
 def by_kind(results: Sequence[Results]) -> Table:
     """Return how often `auto` gains, is level and loses, by kind of data."""
     every = judged(results)
-    kinds: dict[str, list[Judged]] = {}
-    for job in sorted(every, key=lambda job: job.results.workload.kind):
-        kinds.setdefault(job.results.workload.kind, []).append(job)
+    names = sorted({job.results.workload.kind for job in every})
+    kinds = {name: [job for job in every if job.results.workload.kind == name] for name in names}
     if every:
         kinds["all"] = every
         new = [job for job in every if job.results.workload.is_new]
@@ -90,10 +88,7 @@ def by_kind(results: Sequence[Results]) -> Table:
 
 def counts(results: Sequence[Results]) -> Table:
     """Return in how many jobs each strategy gains, is level and loses."""
-    rows = []
-    for arm in _arms(results):
-        jobs = judged(results, arm)
-        rows.append((arm, *summed(jobs)))
+    rows = [(arm, *summed(judged(results, arm))) for arm in _arms(results)]
     head = ("strategy", "jobs", "gains", "level", "loses", CHANGE)
     return Table(head, rows, "Jobs in which each strategy gains, is level and loses")
 
@@ -103,9 +98,8 @@ def added(results: Sequence[Results]) -> Table:
     rows = []
     for treatment in TREATMENTS:
         pair = f"{OURS}+{treatment}", f"{BASELINE}+{treatment}"
-        jobs = [(each, length) for each in results for length in each.lengths]
-        found = [each.added(*pair, length) for each, length in jobs]
-        found = [each for each in found if each.seeds]
+        every = (each.added(*pair, length) for each in results for length in each.lengths)
+        found = [each for each in every if each.seeds]
         if found:
             sides = Counter(VERDICTS.get(side, "–") for side in holm(found))
             rows.append((treatment, str(len(found)), *(str(sides[v]) for v in VERDICTS.values())))
@@ -114,7 +108,7 @@ def added(results: Sequence[Results]) -> Table:
 
 
 def adds_up(results: Sequence[Results]) -> Table:
-    """Return what strategies, treatments and their combinations gain, where `ADDED` is tried.
+    """Return the gains of strategies, treatments and combinations where `ADDED` is tried.
 
     Each is judged over all its jobs, as in the other tables.
     """
@@ -130,7 +124,7 @@ def adds_up(results: Sequence[Results]) -> Table:
 
 
 def made_of(results: Sequence[Results]) -> str:
-    """Return which runs a page is made of, and where and how long they ran."""
+    """Return the number of runs, their seeds and code, and where and how long they ran."""
     tuning, ran = pd.concat([r.tuning for r in results]), pd.concat([r.runs for r in results])
     runs = pd.concat([tuning, ran])
     missing = sum(each.missing for each in results)
@@ -151,14 +145,14 @@ def _in_bold(job: Judged | None) -> str:
 
 
 def _as_classes_come(job: Judged) -> str:
-    """Return what `auto` gains with each class weighed by its share of skewed training data."""
+    """Return the gain of `auto` with classes weighed by their shares of skewed training data."""
     if not job.results.workload.composition.skew:
         return ""
     return with_interval(job.results.gain_as_classes_come(job.length), signed=True)
 
 
 def _passes(job: Judged) -> str:
-    """Return how many times as long plain training takes to the same error, of a job that gains."""
+    """Return how many times as long plain training takes to the error of a job that gains."""
     if job.verdict != "gains":
         return ""
     found = job.results.passes(OURS, job.length)
@@ -177,15 +171,11 @@ def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
 
 
 def summed(jobs: Sequence[Judged]) -> tuple[str, ...]:
-    """Return the cells of a row: jobs, how many gain, are level and lose, and by how much."""
-    return *_counted(jobs), _change(jobs)
+    """Return a row's cells: the jobs, how many gain, are level and lose, and the change.
 
-
-def _change(jobs: Sequence[Judged]) -> str:
-    """Return by how many points of error jobs change, of those that are judged by errors."""
+    The change is the median, lowest and highest gain of jobs that are judged by errors.
+    """
     means = [job.gain.mean for job in jobs if job.results.workload.unit == POINTS]
-    if not means:
-        return "–"
-    return ", ".join(
-        f"{mean:+.2f}".replace("-", "−") for mean in (median(means), min(means), max(means))
-    )
+    ends = (median(means), min(means), max(means)) if means else ()
+    change = ", ".join(f"{mean:+.2f}".replace("-", "−") for mean in ends) or "–"
+    return *_counted(jobs), change

@@ -1,15 +1,14 @@
-"""What is on record of a stage: its workloads, their best learning rates, and what `auto` gained.
+"""The records of a stage: its workloads, their best learning rates, and the gains of `auto`.
 
-The gain of a strategy is its final error less that of the best traditional training of any length
-up to its own cost, seed by seed. Stopping earlier costs nothing, so a longer run that got worse is
-no rival. Rates and the rival's length are chosen on tuning seeds, which are not judged. The jobs
-of a strategy on one page are judged together.
+The gain of a strategy is its final error minus that of its rival, seed by seed: the best
+traditional training of any length up to the same cost. Rates and the rival's length are chosen on
+tuning seeds, which are not judged. The jobs of a strategy on one page are judged together.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ RUNS = "runs"
 _MOST = 300  # seeds of a stage; those of tuning are beyond
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """One workload with its finished runs, as rows of the lab's frame."""
 
@@ -47,17 +46,14 @@ class Results:
 
     @cached_property
     def lengths(self) -> list[float]:
-        """The lengths at which a strategy can be held against traditional training."""
+        """The lengths at which a strategy can be compared with traditional training."""
         there = {*self.runs.length[self.runs.arm != BASELINE]}
         return [each for each in self.workload.compared if each in there and self.rival(each)]
 
+    @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:
         """Return the runs of a strategy at a length."""
-        return self._groups.get((arm, length), self.runs[:0])
-
-    @cached_property
-    def _groups(self) -> dict[object, pd.DataFrame]:
-        return dict(iter(self.runs.groupby(["arm", "length"])))
+        return self.runs[(self.runs.arm == arm) & (self.runs.length == length)]
 
     def rival(self, length: float, arm: str = BASELINE) -> float | None:
         """Return the length of the best traditional training up to a length, by tuning seeds."""
@@ -68,52 +64,36 @@ class Results:
         }
         return min(errors, key=errors.__getitem__, default=None)
 
+    @cache  # noqa: B019 - results live as long as the program
     def ends(self, arm: str, length: float) -> pd.Series:
-        """Return where the runs of a strategy at a length end, by seed."""
-        if (arm, length) not in self._ends:
-            self._ends[arm, length] = final(self.of(arm, length), self.workload.column)
-        return self._ends[arm, length]
-
-    @cached_property
-    def _ends(self) -> dict[tuple[str, float], pd.Series]:
-        return {}
+        """Return the final errors of a strategy at a length, by seed."""
+        return final(self.of(arm, length), self.workload.column)
 
     def error(self, arm: str, length: float) -> Estimate:
-        """Return where a strategy ends, in the workload's unit."""
+        """Return the final error of a strategy, in the workload's unit."""
         return _times(estimate([*self.ends(arm, length)]), self.workload.scale)
 
     def _difference(self, one: tuple[str, float], other: tuple[str, float]) -> Estimate:
-        """Return how much higher one ends than another, in the workload's unit."""
+        """Return the final error of one minus that of another, in the workload's unit."""
         pair = self.of(*one), self.of(*other)
         least = resolution(*pair) if self.workload.column == "error" else 0.0
         found = estimate([*difference(self.ends(*one), self.ends(*other))], least)
         return _times(found, self.workload.scale)
 
+    @cache  # noqa: B019 - several tables ask for each
     def gain(self, arm: str, length: float) -> Estimate:
-        """Return a strategy's error less that of its rival; below zero it pays."""
-        if (arm, length) not in self._gains:  # several tables ask for each
-            self._gains[arm, length] = self._gain(arm, length)
-        return self._gains[arm, length]
-
-    @cached_property
-    def _gains(self) -> dict[tuple[str, float], Estimate]:
-        return {}
-
-    def _gain(self, arm: str, length: float) -> Estimate:
-        rival = self.rival(length)
-        if rival is None:
-            return estimate([])
+        """Return a strategy's error minus that of its rival; below zero it pays."""
         # Other seeds of the rival may stop early too.
-        own = self.rival(length, NULL) if arm == NULL else length
-        if own is None:
+        own, rival = self.rival(length, NULL) if arm == NULL else length, self.rival(length)
+        if rival is None or own is None:
             return estimate([])
         return self._difference((arm, own), (BASELINE, rival))
 
     def gain_in_time(self, arm: str, length: float) -> Estimate:
-        """Return a strategy's error less that of the best plain training in as many CPU seconds.
+        """Return a strategy's error minus that of the best plain training in as many CPU seconds.
 
         Between the lengths of plain training, its error is linear in the logarithm of the seconds.
-        Nothing where the seconds do not compare.
+        The estimate has no seeds if the seconds do not compare.
         """
         own, plain = self.of(arm, length), self.runs[self.runs.arm == BASELINE]
         if not len(own) or not together(pd.concat([own, plain])):
@@ -151,7 +131,7 @@ class Results:
         return estimate([*difference(ours, usual)])
 
     def added(self, arm: str, other: str, length: float) -> Estimate:
-        """Return a strategy's error less that of another one at the same cost."""
+        """Return a strategy's error minus that of another one at the same cost."""
         return self._difference((arm, length), (other, length))
 
     def change(self, length: float) -> Estimate:
@@ -161,19 +141,15 @@ class Results:
         return _times(self.gain(OURS, length), 100.0 / self.error(BASELINE, rival).mean)
 
     def passes(self, arm: str, length: float) -> float | None:
-        """Return how many times as long traditional training takes to a strategy's error.
-
-        None where it did not end as low at any of its lengths.
-        """
+        """Return how many times as long traditional training takes to its error, if ever."""
         plain = self.runs[self.runs.arm == BASELINE]
-        error = self.ends(arm, length).mean()
-        reached = passes_to(plain, error, self.workload.column)
+        reached = passes_to(plain, self.ends(arm, length).mean(), self.workload.column)
         return None if reached is None else reached / length
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a strategy gained in a job, a workload at a length, and what is said of it."""
+    """The gain of a strategy in a job, which is a workload at a length, and the verdict."""
 
     results: Results
     length: float
@@ -182,7 +158,7 @@ class Judged:
 
     @property
     def title(self) -> str:
-        """What tables call the job."""
+        """The name of the job in tables."""
         return f"{self.results.workload.title} at {self.length:g}"
 
 
@@ -213,11 +189,7 @@ def read_finished(folder: Path) -> pd.DataFrame:
 def find_rates(
     workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = ARMS
 ) -> tuple[list[RunConfig], pd.DataFrame, dict[Cell, Tuned]]:
-    """Return the learning rates that are best so far, with the runs on record that say so.
-
-    Returns:
-        The runs that are wanted, those among them that are finished, and the best rates.
-    """
+    """Return the tuning runs that are wanted, the finished ones, and the best rates so far."""
     wanted, rates = list[RunConfig](), dict[Cell, Tuned]()
     while (more := workload.tuning_plans(arms, rates, device)) != wanted:
         wanted, done = more, _among(more, there)
@@ -228,10 +200,7 @@ def find_rates(
 def read_results(
     stage: Stage, folder: Path, seeds: int | None = None, device: str = "cpu"
 ) -> list[Results]:
-    """Return each workload of a stage with what a folder has on record of it.
-
-    Without a number of seeds it is of all on record.
-    """
+    """Return each workload of a stage with its records in a folder, of all seeds by default."""
     there = read_finished(folder)
     if seeds is None:
         known = there.seed - stage.first_seed

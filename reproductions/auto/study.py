@@ -23,19 +23,9 @@ def run_study(
     only: Sequence[str] = (),
     arms: Sequence[str] = (),
 ) -> None:
-    """Train what is missing of a stage, or of a part of it, then write the page of all there is.
+    """Train the missing runs of a stage, or of part of it, then write the page of all its records.
 
-    Args:
-        console: where to say what is done.
-        stage: what to redo.
-        order: what the command was told.
-        only: names of the workloads to train; all where there are none.
-        arms: the strategies to train; all where there are none.
-
-    Raises:
-        ConfigurationError: if there is no such workload or strategy.
-        DataError: if data that are to be trained on are missing.
-        RecordError: if a record cannot be read or written, or nothing is there to show.
+    `only` names the workloads to train, and `arms` the strategies; () stands for all.
     """
     chosen = replace(stage, workloads=_chosen(stage, only))
     asked = {find_name("strategy", arm, stage.arms, more=" in the study") for arm in arms}
@@ -63,13 +53,12 @@ def _chosen(stage: Stage, only: Sequence[str]) -> tuple[Workload, ...]:
 
 
 def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) -> None:
-    tuning = list[RunConfig]()
+    tuning: list[RunConfig] | None = None
     while True:
         there = read_finished(order.out)
-        # What is at the edge of its grid is tried beyond it, until it is not.
+        # Rates beyond the edge of a grid are tried until the best is not at the edge.
         found = [find_rates(each, there, order.device, arms) for each in stage.workloads]
-        wanted = [plan for plans, *_ in found for plan in plans]
-        if wanted == tuning:
+        if (wanted := [plan for plans, *_ in found for plan in plans]) == tuning:
             break
         tuning = wanted
         if absent := absent_data(tuning, order.root):

@@ -1,8 +1,9 @@
-"""The learning rate that is best for each strategy and length, from runs made to find it."""
+"""The best learning rate of each strategy and length, from runs that try several."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -11,15 +12,13 @@ from selective_backprop_lab.budget import Budget
 
 Cell = tuple[str, Budget]
 """A strategy and a length."""
-_CELL = ("arm", "unit", "length")
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What came of the learning rates that a strategy was tried at, at one length."""
+    """The mean final error at each learning rate of a strategy at one length."""
 
-    # Mean final error over the seeds by rate, rising; infinite where one diverged.
-    errors: Mapping[float, float]
+    errors: Mapping[float, float]  # by rate, rising; infinite if a seed diverged
 
     @property
     def rate(self) -> float:
@@ -33,29 +32,22 @@ class Tuned:
 
     @property
     def edge(self) -> int:
-        """1 where the best is the highest that was tried, -1 where it is the lowest, else 0."""
+        """1 if the best rate is the highest that was tried, -1 if it is the lowest, else 0."""
         rates = [*self.errors]
         return (self.rate == rates[-1]) - (self.rate == rates[0]) if len(rates) > 1 else 0
 
 
 def tuned(evaluations: pd.DataFrame, column: str = "error") -> dict[Cell, Tuned]:
-    """Return the learning rates of each strategy and length, judged by a mean over seeds.
+    """Return the learning rates of each strategy and length, judged by the mean over seeds.
 
-    Only finished runs count. A rate that lacks a seed which another rate of the cell has is taken
-    to have diverged, since such a run leaves no finished record: its error is infinite.
+    Only finished runs count. A run that diverges leaves no finished record, so the error of a rate
+    is infinite if it lacks a seed of another rate.
     """
-    known = last_tenth(counted(evaluations)).groupby([*_CELL, "learning_rate", "seed"])
-    ends = known[column].mean().fillna(math.inf)
-    found: dict[Cell, dict[float, dict[int, float]]] = {}
-    for (arm, unit, length, rate, seed), error in ends.items():
-        found.setdefault((arm, Budget(unit, length)), {}).setdefault(rate, {})[seed] = error
-    best = {}
-    for cell, by_rate in found.items():
-        seeds = sorted({seed for errors in by_rate.values() for seed in errors})
-        means = {
-            rate: sum(errors.get(seed, math.inf) for seed in seeds) / len(seeds)
-            for rate, errors in by_rate.items()
-        }
-        if min(means.values()) < math.inf:
-            best[cell] = Tuned(means)
-    return best
+    cells: Any = last_tenth(counted(evaluations)).groupby(["arm", "unit", "length"])
+    found = dict[Cell, Tuned]()
+    for (arm, unit, length), own in cells:
+        ends = own.pivot_table(column, "learning_rate", "seed", dropna=False)
+        errors = ends.mean(axis=1, skipna=False).fillna(math.inf)
+        if errors.min() < math.inf:
+            found[arm, Budget(unit, length)] = Tuned(errors.to_dict())
+    return found

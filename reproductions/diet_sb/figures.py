@@ -1,40 +1,30 @@
 """The Diet-SB poster's figures and table, redone; `methods` says what each method trains on."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
-from reproductions import claims, drawing, observations, settings
-from reproductions.claims import Case, Measure
+from reproductions import claims, drawing, measures, settings
+from reproductions.claims import Case, Measure, read_reported
 from reproductions.diet_sb import methods
 from reproductions.diet_sb.methods import NAMES
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import by_panel, figures_of
-from reproductions.measures import (
-    clock,
-    final_difference,
-    last,
-    over_seeds,
-    paired,
-    phase_seconds,
-    together,
-)
+from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
 from reproductions.probes import El2nRanks, Selections
-from reproductions.quotes import read_reported
-from reproductions.settings import Scale, Setting
+from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.report.panels import draw_curve, entitle, spread
+from selective_backprop_lab.report.panels import spread
 from selective_backprop_lab.report.styles import Style
 
 _REPORTED = Path(__file__).with_name("reported.toml")
@@ -54,19 +44,12 @@ SECONDS = {
 }
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
-_SETUP = (
-    "Dropped is the share of all training examples that an epoch does not train on. Diet-SB first "
-    "prunes 25 %, then SB selects. Methods that select train on everything in the first epoch."
-)
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _SHARES = tuple(step / 20 for step in range(1, 20))
-_LINES = (Style("#d55e00", "solid", 2.13), Style("#0072b2", "dash", 2.13))
-_ONE_NET = "EL2N of one young net per seed."
-_COUNTED = "SB's least used: trained on the fewest times over the whole run, at 50 % dropped."
 
 
-# What each figure needs
+# The panels of each figure
 
 
 def seven(scale: Scale) -> Sequence[Panel]:
@@ -78,30 +61,29 @@ def seven(scale: Scale) -> Sequence[Panel]:
 
 def backprop(scale: Scale) -> Sequence[Panel]:
     """Return Random-Backprop and SB at each share."""
-    rows = (("random", methods.BACKPROP), ("sb", methods.BACKPROP))
-    return [methods.panel(scale.pruned, *rows)]
+    return [methods.panel(scale.pruned, random=methods.BACKPROP, sb=methods.BACKPROP)]
 
 
 def pruning(scale: Scale) -> Sequence[Panel]:
     """Return EL2N, SB and Diet-SB."""
-    rows = (("el2n", methods.EL2N), ("sb", (*methods.EL2N, 0.75)), ("diet", methods.DIET))
-    return [methods.panel(scale.pruned, *rows)]
+    shares = {"el2n": methods.EL2N, "sb": (*methods.EL2N, 0.75), "diet": methods.DIET}
+    return [methods.panel(scale.pruned, **shares)]
 
 
 def remarked(scale: Scale) -> Sequence[Panel]:
     """Return the same methods on the data set that the poster only remarks on."""
-    few = methods.FEW_BACKPROP
-    rows = (("random", few), ("sb", few), ("el2n", (0.25, 0.5)), ("diet", methods.DIET))
-    return [] if scale.remarked is None else [methods.panel(scale.remarked, *rows)]
+    few, others = methods.FEW_BACKPROP, {"el2n": methods.EL2N, "diet": methods.DIET}
+    found = scale.remarked
+    return [] if found is None else [methods.panel(found, random=few, sb=few, **others)]
 
 
 def nets(scale: Scale) -> Sequence[Panel]:
-    """Return two nets early in training, whose EL2N scores are wanted."""
+    """Return two nets early in training, for their EL2N scores."""
     return [_scored(setting) for setting in scale.scored]
 
 
 def chosen(scale: Scale) -> Sequence[Panel]:
-    """Return SB, whose selections are counted, and the same net early, whose scores are wanted."""
+    """Return SB, for its selections, and the same net early in training, for its EL2N scores."""
     setting = scale.pruned
     ours = settings.probed(methods.make_arm("sb", 0.5, setting), Selections())
     return [Panel(setting.title, setting, (ours,)), _scored(methods.early(setting))]
@@ -116,10 +98,10 @@ def _scored(setting: Setting) -> Panel:
 
 
 def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
-    """Return the seconds of an epoch on the runs' clock, warm-up and preparation left out, by seed.
+    """Return the seconds of an epoch on the runs' clock, without warm-up and preparation, by seed.
 
-    An epoch is one pass over what pruning left. Of a run that was not evaluated between its first
-    epoch, which is the warm-up, and its end, it is the mean of all epochs.
+    An epoch is one pass over the examples that pruning left. If a run was not evaluated between its
+    first epoch, the warm-up, and its end, the seconds are the mean of all epochs.
     """
     axis, end = clock(runs), last(runs)
     warm = runs[runs.progress * epochs >= 0.99].drop_duplicates("seed").set_index("seed")
@@ -129,13 +111,13 @@ def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
 
 
 def preparing(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds before training, those of EL2N's models, on the runs' clock, by seed."""
+    """Return the seconds that EL2N's models took before training, on the runs' clock, by seed."""
     return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
 
 
 def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
-    """Return the time per epoch as a share of another's, seed by seed; None: not to be compared."""
-    if not together(pd.concat([mine, theirs])):
+    """Return the time per epoch as a share of another's; None if their seconds do not compare."""
+    if not measures.together(pd.concat([mine, theirs])):
         return None
     epochs = panel.setting.recipe.epochs
     return paired(per_epoch(mine, epochs) / per_epoch(theirs, epochs))
@@ -148,55 +130,38 @@ def _ratios(panel: Panel) -> dict[str, Estimate]:
     return {key: each for key, each in found.items() if each is not None}
 
 
-def _reported(key: str) -> float:
-    """Return the poster's time per epoch as a share of its baseline's."""
-    return SECONDS[key] / SECONDS[BASELINE]
-
-
-def _key(runs: pd.DataFrame) -> str:
-    return runs.key.iloc[0]
-
-
 def times_table(panel: Panel) -> Table:
     """List the seconds per epoch of each row, beside the poster's."""
-    options = {arm.key: arm.plan.settings for arm in panel.arms}
 
-    def prunes(runs: pd.DataFrame, cell: str) -> str:
-        return cell if _key(runs).startswith(("el2n", "diet")) else "–"
+    def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
+        prunes, timed = arm.key.startswith(("el2n", "diet")), _per_epoch(panel, arm, runs)
+        every = arm.key.startswith((BASELINE, "el2n"))
+        found = {
+            "pruned first": percent(1 - arm.plan.settings.keep) if prunes else "–",
+            "of the rest, trained on": "all" if every else percent(arm.plan.settings.rate),
+            **timed,
+        }
+        if timed:
+            prepared = f"{preparing(runs).mean():.2f}" if prunes else "–"
+            found[f"preparing once, {_unit(panel)}"] = prepared
+        found["the poster: s per epoch"] = f"{SECONDS[arm.key]:.2f}"
+        return found | {"its ratio": f"{SECONDS[arm.key] / SECONDS[BASELINE]:.2f}"}
 
-    def trained(runs: pd.DataFrame) -> str:
-        key = _key(runs)
-        return "all" if key.startswith((BASELINE, "el2n")) else percent(options[key].rate)
-
-    def prepared(runs: pd.DataFrame) -> str:
-        return prunes(runs, f"{preparing(runs).mean():.2f}")
-
-    timed = _per_epoch(panel)
-    columns: dict[str, Callable[[pd.DataFrame], str]] = {
-        "pruned first": lambda runs: prunes(runs, percent(1 - options[_key(runs)].keep)),
-        "of the rest, trained on": trained,
-        **timed,
-        **({f"preparing once, {_unit(panel)}": prepared} if timed else {}),
-        "the poster: s per epoch": lambda runs: f"{SECONDS[_key(runs)]:.2f}",
-        "its ratio": lambda runs: f"{_reported(_key(runs)):.2f}",
-    }
-    return panel.table(columns, head="method, total dropped")
+    return panel.table(cells, head="method, total dropped")
 
 
 def _unit(panel: Panel) -> str:
     return "CPU s" if clock(panel.runs) == "cpu_seconds" else "s"
 
 
-def _per_epoch(panel: Panel) -> dict[str, Callable[[pd.DataFrame], str]]:
-    """Return the columns of epochs' times and of ratios to the baseline, where seconds compare."""
-    if not together(panel.runs):
+def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
+    """Return an epoch's time and its ratio to the baseline's, if the panel's seconds compare."""
+    if not measures.together(panel.runs):
         return {}
-    ratios, epochs = _ratios(panel), panel.setting.recipe.epochs
+    found = ratio(panel, runs, panel[BASELINE]) if BASELINE in panel else None
     return {
-        f"{_unit(panel)} per epoch": lambda runs: with_interval(
-            over_seeds(per_epoch(runs, epochs))
-        ),
-        "ratio to Baseline": lambda runs: with_interval(ratios[_key(runs)]) if ratios else "–",
+        f"{_unit(panel)} per epoch": mean_of(per_epoch(runs, panel.setting.recipe.epochs)),
+        "ratio to Baseline": with_interval(found) if found else "–",
     }
 
 
@@ -204,37 +169,31 @@ def draw_runtime(evidence: Evidence) -> Drawing | None:
     """Draw the seconds per epoch of each row, beside the poster's, where seconds compare."""
     if not any(map(_ratios, evidence.panels)):
         return None
-    words = f"Preparation and warm-up are not included. {_SETUP}"
-    return drawing.side_by_side(evidence, _draw_times, words, 3.2)
+    return drawing.side_by_side(evidence, _draw_times, 3.2)
 
 
 def _draw_times(axes: Axes, panel: Panel) -> None:
     ratios = _ratios(panel)
     labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
-    styles = (("ours", "#0072b2", -0.2), ("the poster", "#d9a441", 0.2))
-    for name, colour, shift in styles:
-        ours = name == "ours"
-        axes.barh(
-            [place + shift for place in range(len(labels))],
-            [ratios[key].mean if ours else _reported(key) for key in labels],
-            xerr=[drawing.spread_of(ratios[key]) for key in labels] if ours else None,
-            error_kw={"elinewidth": 0.8},
-            height=0.36,
-            color=colour,
-            label=name,
-        )
+    columns = {
+        "ours": [ratios[key].mean for key in labels],
+        "the poster": [SECONDS[key] / SECONDS[BASELINE] for key in labels],
+    }
+    widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
+    look: dict[str, Any] = {
+        "xerr": {"ours": widths},
+        "error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3},
+    }
+    bars, words = pd.DataFrame(columns, [*labels.values()]), "time per epoch, Baseline = 1"
+    drawing.draw_bars(
+        axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), width=0.76, **look
+    )
     axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(labels)), list(labels.values()))
-    axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
-    axes.set_xlabel("time per epoch, Baseline = 1")
-    entitle(axes, panel.title, [name for name, *_ in styles], room=3.2)
 
 
 def draw_accuracies(evidence: Evidence) -> Drawing:
     """Draw the accuracy of methods by the share dropped."""
-    words = f"Means over seeds, with 95 % t-intervals. {_SETUP}"
-    return drawing.side_by_side(evidence, _draw_accuracies, words, 3.2)
+    return drawing.side_by_side(evidence, _draw_accuracies, 3.2)
 
 
 def _draw_accuracies(axes: Axes, panel: Panel) -> None:
@@ -244,56 +203,55 @@ def _draw_accuracies(axes: Axes, panel: Panel) -> None:
         if arms:
             dropped = [float(arm.key.removeprefix(f"{method}-")) for arm in arms]
             rows = zip(*(100 - queries.final(panel[arm.key]) for arm in arms), strict=False)
-            lines.append((name, arms[0].style, drawing.curve_at(dropped, [*rows])))
+            lines.append((name, arms[0].style, curve_at(dropped, [*rows])))
     places = [x for *_, curve in lines for x in curve.x]
     if BASELINE in panel:
         ends = [min(places, default=0.0), max(places, default=100.0)]
         accuracy = 100 - queries.final(panel[BASELINE]).mean()
-        lines.append(("Baseline", _ALL, drawing.curve_at(ends, [[accuracy] * 2])))
+        lines.append(("Baseline", _ALL, curve_at(ends, [[accuracy] * 2])))
     drawing.draw_lines(axes, lines, most=len(lines))
     axes.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
     low, high = axes.get_ylim()
-    axes.set_ylim(max(low, 0.0), high)  # for the names; a band may reach below 0
-    axes.set_xlabel("dropped (% of the training examples)")
-    axes.set_ylabel("accuracy at the end (%)")
-    drawing.framed(axes, panel.title, grid="y")
-    drawing.name_lines(axes, lines)
+    look: dict[str, Any] = {"ylim": (max(low, 0.0), high)}  # a band may reach below 0
+    look |= {"xlabel": "dropped (% of the training examples)", "ylabel": "accuracy at the end (%)"}
+    drawing.finish(axes, panel.title, lines, **look)
 
 
 def accuracies_table(panel: Panel) -> Table:
     """List the accuracy, the time and the cost of each method."""
-    columns: dict[str, Callable[[pd.DataFrame], str]] = {
-        "accuracy, %": lambda runs: with_interval(over_seeds(100 - queries.final(runs))),
-        **_per_epoch(panel),
-        "cost of the run, passes": lambda runs: f"{last(runs).cost.mean():.2f}",
-    }
-    return panel.table(columns, head="method, dropped")
+
+    def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
+        accuracy, cost = mean_of(100 - queries.final(runs)), f"{last(runs).cost.mean():.2f}"
+        times = _per_epoch(panel, arm, runs)
+        return {"accuracy, %": accuracy, **times, "cost of the run, passes": cost}
+
+    return panel.table(cells, head="method, dropped")
 
 
-# Which examples are scored lowest by EL2N, and used least by SB
+# The examples of lowest EL2N score, and those that SB uses least
 
 
 def _ranks(panel: Panel) -> dict[int, Tensor]:
-    return observations.seen_last(panel.runs, El2nRanks, "ranks")
+    return measures.seen_last(panel.runs, El2nRanks, "ranks")
 
 
 def _uses(panel: Panel) -> dict[int, Tensor]:
-    return observations.seen_last(panel.runs, Selections, "counts")
+    return measures.seen_last(panel.runs, Selections, "counts")
 
 
 def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return what both have for the seeds that both have."""
+    """Return the values of both for the seeds that both have."""
     return [(one[seed], other[seed]) for seed in one if seed in other]
 
 
-def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> Curve:
-    """Return what is in both of the lowest so many, for each of `_SHARES`."""
-    rows = [[observations.overlap(*pair, share) for share in _SHARES] for pair in pairs]
-    return drawing.curve_at([100 * share for share in _SHARES], rows)
+def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
+    """Return the overlap of the lowest examples of each pair, a column for each share."""
+    rows = [{share: measures.overlap(*pair, share) for share in _SHARES} for pair in pairs]
+    return pd.DataFrame(rows, columns=list(_SHARES))
 
 
-def overlaps(evidence: Evidence) -> dict[str, Curve]:
-    """Return how many of the lowest are the same, by name: of two nets, or of SB and EL2N."""
+def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    """Return the overlaps of the lowest examples, by name: of two nets, or of SB and EL2N."""
     one, other = evidence.panels
     if one.arms[0].key != BASELINE:
         return {"SB's least used": _overlaps(_pairs(_uses(one), _ranks(other)))}
@@ -305,44 +263,37 @@ def overlaps(evidence: Evidence) -> dict[str, Curve]:
 
 
 def overlaps_table(evidence: Evidence) -> Sequence[Table]:
-    """List overlaps, and what chance would give."""
-    rows = [
-        (name, *(with_interval(_overlap_at(curve, share)) for share in OVERLAPS))
-        for name, curve in overlaps(evidence).items()
-    ]
+    """List overlaps, and those of chance."""
+    found = overlaps(evidence).items()
+    rows = [(name, *(mean_of(own[share]) for share in OVERLAPS)) for name, own in found]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
     return [Table(head, rows, "Overlap")]
 
 
-def _overlap_at(curve: Curve, share: float) -> Estimate:
-    place = _SHARES.index(share)
-    return estimate([values[place] for _, values in curve.seeds])
-
-
-def draw_overlaps(evidence: Evidence, *, label: str, words: str) -> Drawing:
+def draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
     """Draw how many of the examples that one ranks lowest the other ranks lowest too."""
-    cell = partial(_draw_overlaps, found=overlaps(evidence), label=label)
-    return drawing.sheet([[cell]], f"{words} {drawing.caption(evidence)}", height=3.2)
-
-
-def _draw_overlaps(axes: Axes, found: Mapping[str, Curve], label: str) -> None:
     x = [100 * share for share in _SHARES]
-    lines: list[drawing.Line] = [("chance", _CHANCE, drawing.curve_at(x, [x]))]
-    both = zip(found.items(), _LINES, strict=False)
-    lines += [(name, style, curve) for (name, curve), style in both if curve.x]
-    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="of these, in both (%)")
-    for name, style, curve in lines:  # which all end in one corner, where names have no room
-        draw_curve(axes, curve, style, width=0.75, label=name)
-    drawing.framed(axes, "", legend="lower right")
+    lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
+    for (name, own), style in zip(overlaps(evidence).items(), STYLES, strict=False):
+        if len(own):
+            lines.append((name, style, curve_at(x, own.to_numpy().tolist())))
+
+    def cell(axes: Axes) -> None:
+        drawing.draw_lines(axes, lines, named=True)
+        look: dict[str, Any] = {"xlim": (0, 100), "ylim": (0, 100), "xlabel": label}
+        # Lines end in one corner, where names have no room.
+        drawing.finish(axes, "", ylabel="of these, in both (%)", legend="lower right", **look)
+
+    return drawing.sheet(evidence, [[cell]], height=3.2)
 
 
 def _lowest_images(evidence: Evidence) -> tuple[Tensor, dict[str, list[int]]]:
     """Return how often SB used each image, and the images of lowest score and combined rank."""
     ours, scored = evidence.panels
-    scores = observations.standing(observations.mean_over(scored.runs, El2nRanks, "ranks"))
-    counts = observations.mean_over(ours.runs, Selections, "counts")
-    orders = {"lowest EL2N": scores, "lowest combined rank": scores + observations.standing(counts)}
+    scores = measures.standing(measures.mean_over(scored.runs, El2nRanks, "ranks"))
+    counts = measures.mean_over(ours.runs, Selections, "counts")
+    orders = {"lowest EL2N": scores, "lowest combined rank": scores + measures.standing(counts)}
     lists = {title: order.argsort(stable=True)[:TWENTY].tolist() for title, order in orders.items()}
     return counts, lists
 
@@ -354,11 +305,7 @@ def draw_lowest(evidence: Evidence) -> Drawing:
         [partial(drawing.draw_images, data=data, indices=each, title=f"{TWENTY} images of {title}")]
         for title, each in _lowest_images(evidence)[1].items()
     ]
-    words = (
-        "Combined: the rank by EL2N plus that by SB's selections, both means over seeds. "
-        f"{_COUNTED} {_ONE_NET} {drawing.caption(evidence)}"
-    )
-    return drawing.sheet(cells, words, height=1.75)
+    return drawing.sheet(evidence, cells, height=1.75)
 
 
 def lowest_table(evidence: Evidence) -> Sequence[Table]:
@@ -375,33 +322,31 @@ def lowest_table(evidence: Evidence) -> Sequence[Table]:
     ]
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times used", "classes")
-    return [Table(head, tuple(rows), "Images")]
+    return [Table(head, rows, "Images")]
 
 
-# Which classes are left out
+# The classes that are left out
 
 
-def _left_out(ours: Panel, scored: Panel) -> dict[str, dict[int, list[float]]]:
-    """Return which part of each class SB and EL2N leave out, in per cent, by seed."""
+def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
+    """Return the percentage of each class that SB and EL2N leave out, a row for each seed."""
     data, epochs = ours.images, ours.setting.recipe.epochs
-
-    def means(values: Tensor) -> list[float]:
-        return observations.by_class(values, data.train_labels, data.classes)
-
+    shares = {
+        "SB": {seed: 1 - counts / epochs for seed, counts in _uses(ours).items()},
+        "EL2N": {seed: measures.lowest(each, HALF) for seed, each in _ranks(scored).items()},
+    }
+    of_classes = partial(measures.by_class, labels=data.train_labels, classes=data.classes)
     return {
-        "SB": {seed: means(100 * (1 - each / epochs)) for seed, each in _uses(ours).items()},
-        "EL2N": {
-            seed: means(100 * observations.lowest(each, HALF))
-            for seed, each in _ranks(scored).items()
-        },
+        name: pd.DataFrame({seed: of_classes(100 * own[seed]) for seed in own}).T
+        for name, own in shares.items()
     }
 
 
 def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
-    """Return what each leaves out of each class, and the classes, the most left out first."""
+    """Return the part of each class that each leaves out, and the classes, most left out first."""
     left = {
-        name: [estimate(column) for column in zip(*seeds.values(), strict=True)]
-        for name, seeds in _left_out(*evidence.panels).items()
+        name: [over_seeds(own[place]) for place in own]
+        for name, own in _left_out(*evidence.panels).items()
     }
     sums = [sum(each.mean for each in both) for both in zip(*left.values(), strict=True)]
     return left, sorted(range(len(sums)), key=lambda place: -sums[place])
@@ -421,128 +366,85 @@ def classes_table(evidence: Evidence) -> Sequence[Table]:
 
 
 def draw_classes(evidence: Evidence) -> Drawing:
-    """Draw which part of each class SB and EL2N leave out."""
+    """Draw the part of each class that SB and EL2N leave out."""
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
-    words = (
-        "SB at 50 %: the share of a class's candidates that it did not train on, the first epoch "
-        "included; EL2N: the share of a class among the lowest half. Means over seeds. "
-        f"{_ONE_NET} {drawing.caption(evidence)}"
-    )
     named = [[(names[place], place) for place in end] for end in (order[:5], order[5:][-5:])]
-    cell = partial(_draw_classes, left=left, named=named)
-    return drawing.sheet([[cell]], words, height=4.0)
-
-
-def _draw_classes(
-    axes: Axes,
-    left: Mapping[str, Sequence[Estimate]],
-    named: Sequence[Sequence[tuple[str, int]]],
-) -> None:
-    """Draw all classes; those most left out are named to the right, the least to the left."""
     by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
-    axes.scatter(by_el2n, by_sb, s=14, color="#0072b2", alpha=0.7, linewidth=0)
-    # Names stand where no share can be.
-    axes.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=axes.get_ylim())
-    bottom, top = axes.get_ylim()
-    for ends, edge, side in zip(named, (104, -4), ("left", "right"), strict=True):
-        ends = sorted(ends, key=lambda end: by_sb[end[1]])
-        shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
-        for (name, place), height in zip(ends, spread(shares), strict=True):
-            axes.annotate(
-                name.replace("_", " "),
-                (by_el2n[place], by_sb[place]),
-                xytext=(edge, bottom + height * (top - bottom)),
-                fontsize=7.5,
-                ha=side,
-                va="center",
-                arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
-            )
-    axes.set_xlabel("of the class among the half of lowest EL2N (%)")
-    axes.set_ylabel("of the class not used by SB (%)")
-    drawing.framed(axes, "Classes, those at both ends named")
+
+    def cell(axes: Axes) -> None:
+        axes.scatter(by_el2n, by_sb, s=14, color="#0072b2", alpha=0.7, linewidth=0)
+        # Names stand where no share can be: the most left out to the right, the least to the left.
+        bottom, top = axes.get_ylim()
+        axes.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=(bottom, top))
+        for ends, edge, side in zip(named, (104, -4), ("left", "right"), strict=True):
+            ends = sorted(ends, key=lambda end: by_sb[end[1]])
+            shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
+            for (name, place), height in zip(ends, spread(shares), strict=True):
+                axes.annotate(
+                    name.replace("_", " "),
+                    (by_el2n[place], by_sb[place]),
+                    xytext=(edge, bottom + height * (top - bottom)),
+                    fontsize=7.5,
+                    ha=side,
+                    va="center",
+                    arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
+                )
+        axes.set_xlabel("of the class among the half of lowest EL2N (%)")
+        axes.set_ylabel("of the class not used by SB (%)")
+        drawing.finish(axes, "Classes, those at both ends named")
+
+    return drawing.sheet(evidence, [[cell]], height=4.0)
 
 
-# What is claimed
-
-
-def _gain(case: Case) -> Estimate:
-    """Return by how many points an arm is more accurate than another."""
-    return final_difference(case.theirs, case.mine)
-
-
-def _ratio(case: Case) -> Estimate | None:
-    return ratio(case.panel, case.mine, case.theirs)
-
-
-def _kept(case: Case) -> Estimate:
-    return over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates)
+# Measures
 
 
 def _beyond_chance(case: Case, share: float) -> Estimate:
     """Return the points by which the overlap at a share exceeds that of chance."""
     one, other = case.panels
     mine = _ranks(one) if one.arms[0].key == BASELINE else _uses(one)
-    values = [observations.overlap(*pair, share) for pair in _pairs(mine, _ranks(other))]
+    values = [measures.overlap(*pair, share) for pair in _pairs(mine, _ranks(other))]
     return estimate([value - 100 * share for value in values])
 
 
 def _alike(case: Case) -> Estimate:
     by_sb, by_el2n = _left_out(*case.panels).values()
-    pairs = [(by_sb[seed], by_el2n[seed]) for seed in by_sb if seed in by_el2n]
-    found = [float(torch.corrcoef(torch.tensor(pair))[0, 1]) for pair in pairs]
-    return paired(pd.Series(found, dtype=float))
+    return paired(by_sb.corrwith(by_el2n, axis=1))
 
 
 MEASURES = {
-    "accuracy": Measure(_gain, "points of accuracy"),
+    "accuracy": Measure(
+        lambda case: measures.final_difference(case.theirs, case.mine), "points of accuracy"
+    ),
     "accuracy lost": claims.MEASURES["final error"]._replace(unit="points of accuracy"),
-    "examples kept": Measure(_kept, "% of the examples", signed=False),
-    "time per epoch": Measure(_ratio, "of its time", signed=False),
+    "examples kept": Measure(
+        lambda case: over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates),
+        "% of the examples",
+        signed=False,
+    ),
+    "time per epoch": Measure(
+        lambda case: ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
+    ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),
 }
 _ACCURACY = {"draw": draw_accuracies, "tables": by_panel(accuracies_table)}
+_PRUNED = "pruned by EL2N, % of the examples"
+_LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
+_CHOSEN = {"whole": True, "panels": chosen}
 FIGURES = figures_of(
     _REPORTED,
     {
-        "diet-runtime": {
-            "panels": seven,
-            "draw": draw_runtime,
-            "tables": by_panel(times_table),
-        },
+        "diet-runtime": {"panels": seven, "draw": draw_runtime, "tables": by_panel(times_table)},
         "diet-accuracy": {"panels": backprop, **_ACCURACY},
         "diet-el2n": {"panels": pruning, **_ACCURACY},
         "diet-cifar10": {"panels": remarked, **_ACCURACY},
-        "diet-nets": {
-            "whole": True,
-            "panels": nets,
-            "draw": partial(
-                draw_overlaps, label="pruned by EL2N, % of the examples", words=_ONE_NET
-            ),
-            "tables": overlaps_table,
-        },
-        "diet-overlap": {
-            "whole": True,
-            "panels": chosen,
-            "draw": partial(
-                draw_overlaps,
-                label="N: SB's least used and lowest EL2N, % of the examples each",
-                words=f"{_COUNTED} {_ONE_NET}",
-            ),
-            "tables": overlaps_table,
-        },
-        "diet-images": {
-            "whole": True,
-            "panels": chosen,
-            "draw": draw_lowest,
-            "tables": lowest_table,
-        },
-        "diet-classes": {
-            "whole": True,
-            "panels": chosen,
-            "draw": draw_classes,
-            "tables": classes_table,
-        },
+        "diet-nets": _CHOSEN
+        | {"panels": nets, "draw": partial(draw_overlaps, label=_PRUNED), "tables": overlaps_table},
+        "diet-overlap": _CHOSEN
+        | {"draw": partial(draw_overlaps, label=_LEAST), "tables": overlaps_table},
+        "diet-images": _CHOSEN | {"draw": draw_lowest, "tables": lowest_table},
+        "diet-classes": _CHOSEN | {"draw": draw_classes, "tables": classes_table},
     },
     MEASURES,
 )

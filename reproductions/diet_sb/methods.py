@@ -7,8 +7,8 @@
 | Diet-SB | 50 % (25 %) | 75 % | 2/3 |
 | Diet-SB | 62.5 % (25 %) | 75 % | 1/2 |
 
-Whatever drops candidates trains on all of them for an epoch first. EL2N prunes by two nets,
-early in training, where its source uses ten.
+Methods that drop candidates first train on all of them for an epoch. EL2N prunes by two young nets;
+its source uses ten.
 """
 
 from collections.abc import Sequence
@@ -50,14 +50,14 @@ def baseline(setting: Setting) -> Arm:
     return replace(settings.make_arm(BASELINE, setting), label="Baseline")
 
 
-def panel(setting: Setting, *rows: tuple[str, Sequence[float]]) -> Panel:
+def panel(setting: Setting, **shares: Sequence[float]) -> Panel:
     """Return the baseline and each method at its shares."""
-    arms = [make_arm(method, share, setting) for method, shares in rows for share in shares]
+    arms = [make_arm(method, share, setting) for method in shares for share in shares[method]]
     return Panel(setting.title, setting, (baseline(setting), *arms))
 
 
 def early(setting: Setting) -> Setting:
     """Return the training after which EL2N scores are taken."""
     epochs = max(2, round(EARLY * setting.recipe.epochs))  # one would be all warm-up
-    recipe = replace(setting.recipe, epochs=epochs)
-    return replace(setting, title=f"{setting.title}, young", recipe=recipe, evaluations=1)
+    young = settings.changed(setting, epochs=epochs)
+    return replace(young, title=f"{setting.title}, young", evaluations=1)

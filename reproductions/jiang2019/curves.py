@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from reproductions import drawing, measures
 from reproductions.claims import Answer, Case, Measure, beyond_the_first
 from reproductions.evidence import SAME, Evidence, Panel
-from reproductions.measures import clock, last, over_seeds, paired
+from reproductions.measures import clock, last, mean_of, over_seeds, paired
 from reproductions.settings import SHORTENED, USUAL, Arm
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
@@ -32,53 +32,38 @@ _CUT = 4  # an axis of errors ends at so many times the highest final error
 
 
 def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False) -> Drawing:
-    """Draw error along axes, a row for each.
+    """Draw error along axes, which are columns of the evaluations.
 
-    Seconds are drawn of arms that were timed beside each other, where these are more than half.
-
-    Args:
-        evidence: what is drawn.
-        axes: names of columns of the evaluations.
-        marked: whether selectivity and final error stand beside each line, as in figures 6 and 7.
+    Seconds are drawn for arms that were timed side by side, if these are more than half. `marked`
+    lines have selectivity and final error beside them, as in figures 6 and 7.
     """
-    words = drawing.caption(
-        evidence, lines=_lines(evidence), timed=clock(evidence.runs) == "seconds"
-    )
+    said = list[str]()
+    if any(len(panel.arms) > _CROWD for panel in evidence.panels):
+        said.append("Only the table has all lengths of Traditional and all ages of losses.")
     mostly = any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels)
+    timed = clock(evidence.runs) == "seconds"
     if mostly and "seconds" in axes:
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
         if any(len(panel.timed.arms) < len(panel.arms) for panel in evidence.panels):
-            words = f"Seconds are shown of strategies that were timed side by side. {words}"
-    along = [axis for axis in axes if axis != "seconds"]
-    if any(len(panel.arms) > _CROWD for panel in evidence.panels):
-        words = f"Only the table has all lengths of Traditional and all ages of losses. {words}"
-    if marked:
-        words = f"S: selectivity; Err: final test error. {words}"
-    cells = _by_axis(evidence, along, partial(_draw, marked=marked))
-    return drawing.sheet(cells, words, width=_MARKED if marked else drawing.WIDTH)
+            said.append("Seconds are shown of strategies that were timed side by side.")
+    cells = _by_axis(
+        evidence, [axis for axis in axes if axis != "seconds"], partial(_draw, marked=marked)
+    )
+    look: dict[str, Any] = {"width": _MARKED if marked else drawing.WIDTH, "timed": timed}
+    return drawing.sheet(evidence, cells, " ".join(said), lines=_lines(evidence), **look)
 
 
 def _by_axis(
-    evidence: Evidence, along: Sequence[str], draw: Callable[[Axes, Panel, str], object]
+    evidence: Evidence, along: Sequence[str], draw: Callable[..., object]
 ) -> list[list[drawing.Cell | None]]:
-    """Return a row for each panel, along each axis; of one axis two panels to a row.
-
-    There is nothing along the seconds of a panel whose arms were not timed beside each other.
-    """
-
-    def cell(axes: Axes, panel: Panel, axis: str, title: str) -> None:
-        draw(axes, panel, axis)
-        if title:
-            axes.set_ylabel("test error (%)")
-            drawing.entitled(axes, title)
-
+    """Return a row for each panel, along each axis in which it compares, or rows of two panels."""
     rows: list[list[drawing.Cell | None]] = []
     for panel in evidence.panels:
         row, title = list[drawing.Cell | None](), panel.title
         for axis in along:
             shown = panel.timed if axis in {"seconds", "cpu_seconds"} else panel
             if shown is panel or len(shown.arms) > 1:
-                row.append(partial(cell, panel=shown, axis=axis, title=title))
+                row.append(partial(draw, panel=shown, axis=axis, title=title))
                 title = ""
             else:
                 row.append(None)
@@ -87,12 +72,15 @@ def _by_axis(
 
 
 def _draw(
-    axes: Axes, panel: Panel, axis: str, column: str = "error", *, marked: bool = False
+    axes: Axes,
+    panel: Panel,
+    axis: str,
+    title: str = "",
+    *,
+    column: str = "error",
+    marked: bool = False,
 ) -> None:
-    """Draw a number of each arm along an axis, named where it ends.
-
-    What is Traditional once more is named with it.
-    """
+    """Draw a number of each arm along an axis; arms that repeat Traditional are named with it."""
     arms, same = _drawn(panel)
 
     def name(arm: Arm) -> str:
@@ -108,15 +96,15 @@ def _draw(
         (name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms
     ]
     drawing.draw_lines(axes, lines)
-    axes.set_xlabel(AXIS_LABELS[axis])
     axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(FuncFormatter(drawing.thousands))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=5)
     # High errors early in training would leave the ends of the lines no room.
     most = _CUT * max((line.mean[-1] for *_, line in lines), default=math.inf)
     shown = [error for *_, line in lines for error in line.mean if error <= most]
     scale_error(axes, span(shown))
-    drawing.name_lines(axes, lines)
+    label = "test loss" if column == "test_loss" else "test error (%)" if title else ""
+    drawing.finish(axes, title, lines, xlabel=AXIS_LABELS[axis], ylabel=label)
 
 
 def _drawn(panel: Panel) -> tuple[list[Arm], list[Arm]]:
@@ -135,110 +123,87 @@ def draw_poster(evidence: Evidence) -> Drawing:
     """Draw error and loss against images backpropagated, with the share that each filtered."""
     evidence = filtered_named(evidence)
 
-    def draw_error(axes: Axes, panel: Panel) -> None:
-        _draw(axes, panel, "trained")
-        axes.set_ylabel("test error (%)")
-        drawing.entitled(axes, panel.title)
-
-    def draw_loss(axes: Axes, panel: Panel) -> None:
-        _draw(axes, panel, "trained", "test_loss")
-        axes.set_ylabel("test loss")
-
     rows = [
-        [partial(draw_error, panel=panel), partial(draw_loss, panel=panel)]
+        [
+            partial(_draw, panel=panel, axis="trained", title=panel.title),
+            partial(_draw, panel=panel, axis="trained", column="test_loss"),
+        ]
         for panel in evidence.panels
     ]
-    return drawing.sheet(rows, drawing.caption(evidence, lines=_lines(evidence)), width=_MARKED)
+    return drawing.sheet(evidence, rows, lines=_lines(evidence), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:
-    """Return evidence whose arms' labels say what share each filtered."""
+    """Return evidence whose arms' labels have the share that each filtered."""
 
-    def named(panel: Panel) -> Panel:
-        arms = [
-            replace(arm, label=f"{arm.label}, {percent(_filtered(panel[arm.key]))} filtered")
-            for arm in panel.arms
-        ]
-        return replace(panel, arms=tuple(arms))
+    def named(panel: Panel, arm: Arm) -> Arm:
+        share = percent(_filtered(last(panel[arm.key])))
+        return replace(arm, label=f"{arm.label}, {share} filtered")
 
-    return replace(evidence, panels=tuple(map(named, evidence.panels)))
+    panels = [replace(e, arms=tuple(named(e, arm) for arm in e.arms)) for e in evidence.panels]
+    return replace(evidence, panels=tuple(panels))
 
 
-def _filtered(runs: pd.DataFrame) -> float:
+def _filtered(ends: pd.DataFrame) -> float:
     """Return the share of the candidates that an arm did not train on, over all its runs."""
-    ends = last(runs)
     return 1 - ends.trained.sum() / ends.candidates.sum()
 
 
 def ends_table(panel: Panel, *, timed: bool = True) -> Table:
     """Return where each arm ended, and what it took; `timed` adds seconds."""
-    error, train_error = "final error %", "training error %"
-    beside = {arm.key for arm in panel.timed.arms}
+    beside = {arm.key for arm in panel.timed.arms} if len(panel.timed.arms) > 1 else set()
+    # Old records lack it.
+    has_train_error = any("train_error" in meters for meters in panel.runs.meters)
 
-    def seconds(runs: pd.DataFrame, column: str) -> str:
-        compare = len(beside) > 1 and runs.key.iloc[0] in beside
-        return duration(last(runs)[column].mean()) if compare else "–"
+    def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
+        ends = last(runs)
+        found = {
+            "final error %": mean_of(queries.final(runs)),
+            "filtered": percent(_filtered(ends)),
+        }
+        counts = {"updates": "updates", "backpropagated": "trained", "forwards": "forwards"}
+        found |= {name: count(ends[column].mean()) for name, column in counts.items()}
+        found["cost"] = duration(ends.cost.mean())
+        for name, column in {"wall s": "seconds", "CPU s": "cpu_seconds"}.items() if timed else ():
+            found[name] = duration(ends[column].mean()) if arm.key in beside else "–"
+        if has_train_error:
+            found["training error %"] = mean_of(queries.metered(runs, "train_error").dropna())
+        return found
 
-    columns: dict[str, Callable[[pd.DataFrame], str]] = {
-        error: lambda runs: with_interval(over_seeds(queries.final(runs))),
-        "filtered": lambda runs: percent(_filtered(runs)),
-        "updates": lambda runs: count(last(runs).updates.mean()),
-        "backpropagated": lambda runs: count(last(runs).trained.mean()),
-        "forwards": lambda runs: count(last(runs).forwards.mean()),
-        "cost": lambda runs: duration(last(runs).cost.mean()),
-    }
-    if timed:
-        columns["wall s"] = partial(seconds, column="seconds")
-        columns["CPU s"] = partial(seconds, column="cpu_seconds")
-    if any("train_error" in meters for meters in panel.runs.meters):  # in old records it is not
-        columns[train_error] = lambda runs: with_interval(
-            over_seeds(queries.metered(runs, "train_error").dropna())
-        )
-    return panel.table(columns)
+    return panel.table(cells)
 
 
 def time_tables(evidence: Evidence) -> Sequence[Table]:
-    """List where arms ended, and SB against what costs as much without choosing by loss."""
+    """List where arms ended, and SB against training of the same cost that ignores losses."""
     controls = [_controls(panel) for panel in evidence.panels if "sb" in panel]
     return [*map(ends_table, evidence.panels), *(table for table in controls if table.rows)]
 
 
 def _controls(panel: Panel) -> Table:
-    rows = [
-        (
-            f"against {arm.label}",
-            with_interval(measures.earlier(panel["sb"], panel[arm.key], "cost"), signed=True),
-            with_interval(measures.final_difference(panel["sb"], panel[arm.key]), signed=True),
-        )
-        for arm in panel.arms
-        if arm.key in {*SHORTENED, "random", "scored"}
-    ]
+    ours, rows = panel["sb"], []
+    for arm in (arm for arm in panel.arms if arm.key in {*SHORTENED, "random", "scored"}):
+        each = panel[arm.key]
+        found = measures.earlier(ours, each, "cost"), measures.final_difference(ours, each)
+        cells = (with_interval(value, signed=True) for value in found)
+        rows.append((f"against {arm.label}", *cells))
     head = ("SB, points of error", "mean over the same cost", "at the end")
     return Table(head, rows, f"{panel.title}: SB against controls that the paper does not have")
 
 
-def _forwards_saved(case: Case) -> Estimate:
-    return paired(100 * (1 - last(case.mine).forwards / last(case.theirs).forwards))
-
-
 def _filtered_later(case: Case) -> Estimate:
-    """Return the share of the images that is filtered after the first epoch, which has all."""
+    """Return the share of the images that is filtered after the first epoch."""
     ends = last(case.mine)
     first = case.panel.setting.warmup * ends.candidates
     return over_seeds(100 * (1 - (ends.trained - first) / (ends.candidates - first)))
 
 
-def _loss_on_the_way(case: Case) -> Estimate:
-    return measures.earlier(case.mine, case.theirs, case.axis, "test_loss")
-
-
 def _gain(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
-    """Return by how many per cent an arm's error lies above another's over the same cost."""
+    """Return how far an arm's error lies above another's over the same cost, in per cent."""
     one, other = measures.on_the_way(mine, theirs, "cost")
     return 100 * (one / other - 1)
 
 
-# Figure 14: which strategies make up the front of time against error
+# Figure 14: the strategies on the front of time against error
 
 # Name, strategy and mark of each family of configurations, by the first word of an arm's key.
 FAMILIES: Mapping[str, tuple[str, str, str]] = {
@@ -252,12 +217,9 @@ _BUDGETS = 200
 
 
 def front(places: pd.DataFrame) -> pd.DataFrame:
-    """Return the places than which no other is both as soon and as low, the soonest first.
+    """Return the places that no other place beats in `time` and `error`, the soonest first.
 
-    Places that are equal are all returned.
-
-    Args:
-        places: with columns `time` and `error`.
+    Equal places are all returned.
     """
     ordered = places.sort_values(["time", "error"])
     single = ordered.drop_duplicates(["time", "error"])
@@ -266,16 +228,16 @@ def front(places: pd.DataFrame) -> pd.DataFrame:
 
 
 def share(places: pd.DataFrame, families: Sequence[str]) -> float:
-    """Return the percentage of the front that some families make up; equal places are shared."""
+    """Return the families' share of the front in percent; equal places are shared."""
     kept = front(places)
     own = kept.family.isin(families).groupby(kept.time).mean()
     return 100 * float(own.mean()) if len(own) else 0.0
 
 
 def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
-    """Return at which percentage of time budgets some families have the lowest error so far.
+    """Return the percentage of time budgets at which the families have the lowest error so far.
 
-    Budgets are spaced evenly from the first evaluation to the last; equal errors are shared.
+    Budgets are spaced evenly from the first evaluation to the last. Equal errors are shared.
     """
     budgets = np.linspace(places.time.min(), places.time.max(), _BUDGETS)
     lowest, ours = [], []
@@ -289,12 +251,11 @@ def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
 
 def _compared(panel: Panel) -> Panel:
     """Return a panel without the configurations that trained as Traditional does."""
-    arms = tuple(arm for arm in panel.arms if panel.gate_shut(arm.key) != SAME)
-    return replace(panel, arms=arms, runs=panel.runs[panel.runs.key.isin([a.key for a in arms])])
+    return panel.only(tuple(arm for arm in panel.arms if panel.gate_shut(arm.key) != SAME))
 
 
 def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Estimate:
-    """Return what is made of the places of each seed that every configuration has."""
+    """Return a number of each seed's places, over the seeds that every configuration has."""
     runs = _compared(panel).runs
     places = of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
     complete = places.groupby("seed").key.nunique() == places.key.nunique()
@@ -302,7 +263,7 @@ def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Es
 
 
 def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
-    """Return places without those of Kath18 before its gate opened, which Traditional has, too."""
+    """Return places without those of Kath18 that Traditional has too, before its gate opened."""
     known = [name for name in ("seed", "time", "error") if name in places]
     usual = pd.MultiIndex.from_frame(places.loc[places.family == "traditional", known])
     there = pd.MultiIndex.from_frame(places[known]).isin(usual)
@@ -312,31 +273,23 @@ def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
 def draw_front(evidence: Evidence) -> Drawing:
     """Draw all evaluations, and the front."""
     along = measures.timed(TIME, evidence.runs)
-    words = (
-        "Points are evaluations of every configuration, averaged over seeds. No point is both "
-        f"sooner and lower than a filled one. {drawing.caption(evidence, timed='seconds' in along)}"
-    )
-    return drawing.sheet(_by_axis(evidence, along, _draw_front), words)
+    cells = _by_axis(evidence, along, _draw_front)
+    return drawing.sheet(evidence, cells, timed="seconds" in along)
 
 
-def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
+def _draw_front(axes: Axes, panel: Panel, axis: str, title: str) -> None:
     panel = _compared(panel)
     lines = {arm.key: curve(panel[arm.key], axis) for arm in panel.arms}
-    places = pd.DataFrame(
-        [
-            (key.split(" ")[0], time, error)
-            for key, line in lines.items()
-            for time, error in zip(line.x, line.mean, strict=True)
-        ],
-        columns=["family", "time", "error"],
-    )
-    places = of_its_own(places)
+    each = [
+        pd.DataFrame({"family": key.split(" ")[0], "time": line.x, "error": line.mean})
+        for key, line in lines.items()
+    ]
+    places = of_its_own(pd.concat(each, ignore_index=True))
     kept = front(places)
     # Where places are equal, the smaller mark lies on the larger one.
     for size, (key, (name, arm, marker)) in zip((9, 7.5, 6, 4.5), FAMILIES.items(), strict=True):
-        style: dict[str, Any] = {"marker": marker, "color": strategy_colours([arm])[arm]}
-        style["linestyle"] = ""
-        own = places[places.family == key]
+        colour, own = strategy_colours([arm])[arm], places[places.family == key]
+        style: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": ""}
         if own.empty:
             continue
         rest, top = own.drop(kept.index, errors="ignore"), own[own.index.isin(kept.index)]
@@ -344,10 +297,10 @@ def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
         style |= {"markersize": size, "markeredgecolor": "white", "zorder": 3}
         axes.plot(top.time, top.error, **style, label=name)
     axes.step(kept.time, kept.error, where="post", color="#444444", linewidth=0.8, zorder=2)
-    axes.set_xlabel(AXIS_LABELS[axis])
     axes.set_xlim(left=0)
     scale_error(axes, span([*places.error]))
-    axes.legend(frameon=False, fontsize=8, loc="upper right", handletextpad=0.2)
+    label = "test error (%)" if title else ""
+    drawing.finish(axes, title, legend="upper right", xlabel=AXIS_LABELS[axis], ylabel=label)
 
 
 def front_table(panel: Panel) -> Table:
@@ -369,25 +322,19 @@ def front_table(panel: Panel) -> Table:
         "configurations",
         *(f"% of the {of}, {AXIS_WORDS[axis]}" for of in ("front", "budgets") for axis in along),
     )
-    return Table(head, tuple(rows), panel.title)
-
-
-def _ours(case: Case, of: Callable[..., float]) -> Estimate:
-    return _by_seed(case.panel, case.axis, partial(of, families=_OURS))
+    return Table(head, rows, panel.title)
 
 
 def _lead(case: Case, rival: str) -> Answer:
     if not any(arm.key.split(" ")[0] == rival for arm in _compared(case.panel).arms):
         return SAME, "its gate never opened in any configuration"
-
-    def lead(places: pd.DataFrame) -> float:
-        return share(places, _OURS) - share(places, [rival])
-
-    return _by_seed(case.panel, case.axis, lead)
+    return _by_seed(
+        case.panel, case.axis, lambda places: share(places, _OURS) - share(places, [rival])
+    )
 
 
 def _lowest_behind(case: Case) -> Estimate | None:
-    """Return by how much the lowest error of SB lies above that of Traditional."""
+    """Return how far the lowest error of SB lies above that of Traditional."""
 
     def behind(places: pd.DataFrame) -> float:
         lowest = places.groupby("family").error.min()
@@ -398,17 +345,28 @@ def _lowest_behind(case: Case) -> Estimate | None:
 
 
 MEASURES = {
-    "forward passes saved": Measure(_forwards_saved, "% of forward passes saved"),
+    "forward passes saved": Measure(
+        lambda case: paired(100 * (1 - last(case.mine).forwards / last(case.theirs).forwards)),
+        "% of forward passes saved",
+    ),
     "filtered after the first epoch": Measure(_filtered_later, "% of the images", signed=False),
     "loss on the way": Measure(
-        _loss_on_the_way, "of mean test loss over the same images", signed=False
+        lambda case: measures.earlier(case.mine, case.theirs, case.axis, "test_loss"),
+        "of mean test loss over the same images",
+        signed=False,
     ),
     "gain beyond the first": Measure(
         partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
     ),
-    "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
+    "share of the front": Measure(
+        lambda case: _by_seed(case.panel, case.axis, partial(share, families=_OURS)),
+        "% of the front",
+        signed=False,
+    ),
     "share of the budgets": Measure(
-        partial(_ours, of=share_of_budgets), "% of the budgets", signed=False
+        lambda case: _by_seed(case.panel, case.axis, partial(share_of_budgets, families=_OURS)),
+        "% of the budgets",
+        signed=False,
     ),
     "lead in shares": Measure(_lead, "points of share", signed=False),
     "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),

@@ -6,23 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reproductions import probes
 from reproductions.evidence import Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
-from reproductions.jiang2019.recipes import OTHER_NETS
-from reproductions.jiang2019.scales import TUNED
-from reproductions.probes import (
-    BatchGradients,
-    GradientNorms,
-    LossQuantiles,
-    LossRanks,
-    TargetConfidences,
-)
+from reproductions.jiang2019.scales import OTHER_NETS, TUNED
 from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
-from reproductions.timing import StepTiming
+from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.recipe import Rates
+from selective_backprop_lab.recipe import Rates, Recipe
 from selective_backprop_lab.training.probes import Probe
 
 TUNING_SEEDS = (100, 101, 102)  # no other run has them
@@ -31,39 +24,29 @@ NOISE = (0.0, 0.01, 0.1, 0.2)
 LOOKS = 6  # at gradients of single examples, in a run
 STALENESS = (2, 3, 5)
 SNAPSHOT = 10  # epochs, or all of a shorter run
-# What figures 3, 5 and 15 say was trained; how long is not said.
+# The training of figures 3, 5 and 15, which do not say how long it was.
 PROBED = Published("CIFAR-10", "mobilenet_v2", batch_size=128, examples=50_000)
-# Appendix A.3, of the nets of figure 16; their length is not said.
-OTHERS = Published(
-    "CIFAR-10",
-    listed(OTHER_NETS),
-    batch_size=128,
-    examples=50_000,
-    rates=Rates.CONSTANT,
-    nesterov=False,
-)
+# That of appendix A.3, with the nets of figure 16, which does not say it either.
+OTHERS = replace(PROBED, model=listed(OTHER_NETS), rates=Rates.CONSTANT, nesterov=False)
+_SELECTIVE = ("sb", "stale", "kath18")
 Lineup = Callable[[Setting], Iterable[Arm]]
 Panels = Callable[[Scale], Sequence[Panel]]
+Settings = Callable[[Scale], Iterable[Setting]]
 
 
-def _on(settings: Callable[[Scale], Iterable[Setting]], lineup: Lineup, title: str = "") -> Panels:
-    """Return panels of some settings, each with a lineup; `title` may name parts of a setting."""
-
-    def panels(scale: Scale) -> list[Panel]:
-        return [
-            Panel(title.format(each) or each.title, each, tuple(lineup(each)))
-            for each in settings(scale)
-        ]
-
-    return panels
+def _on(settings: Settings, lineup: Lineup, title: str = "{0.title}") -> Panels:
+    """Return the panels of settings with a lineup; `title` may name parts of a setting."""
+    return lambda scale: [
+        Panel(title.format(each), each, tuple(lineup(each))) for each in settings(scale)
+    ]
 
 
-def _at(field: str) -> Callable[[Scale], Sequence[Setting]]:
-    """Return what takes the settings, or the one, of a scale's field."""
+def _at(field: str, first: int | None = None) -> Settings:
+    """Return the settings of a field of a scale, or the first few."""
 
     def settings(scale: Scale) -> Sequence[Setting]:
         found = getattr(scale, field)
-        return found if isinstance(found, tuple) else (found,)
+        return found[:first] if isinstance(found, tuple) else (found,)
 
     return settings
 
@@ -72,31 +55,39 @@ def _inside(scale: Scale) -> Sequence[Setting]:
     return (replace(scale.inside, published=PROBED),)
 
 
+def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
+    """Return a lineup of strategies, with a probe if there is one."""
+
+    def lineup(setting: Setting) -> list[Arm]:
+        arms = [make_arm(key, setting, **options) for key in keys]
+        return [probed(each, probe) for each in arms] if probe else arms
+
+    return lineup
+
+
 def _everyone(scale: Scale) -> Sequence[Panel]:
     return [*_on(_at("main"), _of(*scale.lineup))(scale), *_gated(scale)]
 
 
 def _gated(scale: Scale) -> Sequence[Panel]:
-    return _on(_at("gated"), _of("traditional", *_OTHERS, "released"))(scale)
+    return _on(_at("gated"), _of("traditional", *_SELECTIVE, "released"))(scale)
 
 
 def _nets(scale: Scale) -> Sequence[Panel]:
-    lineup = _of("traditional", "random", *_OTHERS)
-    title = "{0.recipe.model}, {0.published.data}"
-
     def said(scale: Scale) -> Iterator[Setting]:
         for each in scale.nets:
             ours = each.recipe.model
             model = ours if ours in OTHER_NETS else OTHERS.model
             yield replace(each, published=replace(OTHERS, model=model))
 
-    return [*_on(said, lineup, title)(scale), *_gated(scale)]
+    lineup = _of("traditional", "random", *_SELECTIVE)
+    return [*_on(said, lineup, "{0.recipe.model}, {0.published.data}")(scale), *_gated(scale)]
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
     """Return every strategy at every learning rate, with seeds that nothing else has.
 
-    Where the best is at the edge of the grid, one more is tried beyond.
+    If the best rate is at the edge of the grid, one more is tried beyond.
     """
 
     def tried(setting: Setting) -> Iterable[Arm]:
@@ -112,60 +103,43 @@ def _tuning(scale: Scale) -> Sequence[Panel]:
 def widened(rates: Sequence[float], best: float | None) -> list[float]:
     """Return a grid of learning rates, doubled and halved until the best is not at its edge."""
     grid = sorted(rates)
-    if grid and best is not None:
-        while best <= grid[0]:
-            grid.insert(0, grid[0] / 2)
-        while best >= grid[-1]:
-            grid.append(2 * grid[-1])
+    while grid and best is not None and best <= grid[0]:
+        grid.insert(0, grid[0] / 2)
+    while grid and best is not None and best >= grid[-1]:
+        grid.append(2 * grid[-1])
     return grid
 
 
 def _rated(scale: Scale) -> Sequence[Setting]:
-    """Return the main settings, with a learning rate for each strategy where these were tuned."""
+    """Return the main settings, with a learning rate for each strategy if these were tuned."""
     rates = TUNED if scale.tuned else {}
     return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.main]
 
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
-    """Return every strategy at the learning rate that was found for it."""
+    """Return every strategy at its own learning rate."""
 
     def lineup(setting: Setting) -> Iterable[Arm]:
-        for key in (key for key in scale.lineup if key in setting.learning_rates):
-            yield make_arm(key, setting)
+        return _of(*(key for key in scale.lineup if key in setting.learning_rates))(setting)
 
-    return _judged_beside(_on(_rated, lineup))(scale)
-
-
-def _judged_beside(panels: Panels) -> Panels:
-    """Return panels whose tuned arms have seeds that rates were not tried with."""
-
-    def seeded(panel: Panel) -> Panel:
-        if not panel.setting.learning_rates:
-            return panel
-        return replace(panel, arms=tuple(replace(a, seeds=TUNED_SEEDS) for a in panel.arms))
-
-    return lambda scale: [seeded(panel) for panel in panels(scale)]
+    return _on(_rated, _judged_beside(lineup))(scale)
 
 
-def _norms(scale: Scale) -> Sequence[Setting]:
-    return [replace(each, evaluations=LOOKS) for each in _inside(scale)]
+def _judged_beside(lineup: Lineup) -> Lineup:
+    """Return a lineup whose tuned arms have other seeds than the runs that found their rates."""
 
+    def arms(setting: Setting) -> Iterable[Arm]:
+        found = lineup(setting)
+        return [replace(a, seeds=TUNED_SEEDS) for a in found] if setting.learning_rates else found
 
-def _of(*keys: str, probe: Probe | None = None) -> Lineup:
-    """Return a lineup of strategies, with a probe where there is one."""
-
-    def lineup(setting: Setting) -> list[Arm]:
-        arms = [make_arm(key, setting) for key in keys]
-        return [probed(each, probe) for each in arms] if probe else arms
-
-    return lineup
+    return arms
 
 
 def _snapshots(setting: Setting) -> Iterable[Arm]:
     """Return runs whose confidences are seen once: at the evaluation nearest to epoch ten."""
     count = setting.evaluations
     nearest = min(count, max(1, round(count * SNAPSHOT / setting.recipe.epochs)))
-    return _of("traditional", "sb", probe=TargetConfidences(nearest / count))(setting)
+    return _of("traditional", "sb", probe=probes.TargetConfidences(nearest / count))(setting)
 
 
 def _staleness(setting: Setting) -> Iterable[Arm]:
@@ -174,14 +148,15 @@ def _staleness(setting: Setting) -> Iterable[Arm]:
 
 
 def _flipped(scale: Scale) -> Sequence[Panel]:
-    setting = scale.noisy
+    title = "{{0.title}}, {} of the labels flipped"
     return [
-        Panel(
-            f"{setting.title}, {percent(noise) if noise else 'none'} of the labels flipped",
-            setting,
-            tuple(make_arm(key, setting, noise=noise) for key in ("traditional", "random", "sb")),
-        )
+        panel
         for noise in NOISE
+        for panel in _on(
+            _at("noisy"),
+            _of("traditional", "random", "sb", noise=noise),
+            title.format(percent(noise) if noise else "none"),
+        )(scale)
     ]
 
 
@@ -199,15 +174,13 @@ def _selectivities(scale: Scale) -> Sequence[Panel]:
 def _swept(scale: Scale) -> Sequence[Panel]:
     def sweep(setting: Setting) -> Iterable[Arm]:
         found: list[tuple[str, Arm]] = []
-        paces, rates = {"first": setting.recipe}, scale.sweep
-        if setting.falls:
-            paces["accelerated"] = setting.accelerated
-        else:  # one schedule and one selectivity
-            rates = (setting.rate,)
+        paces, rates = {"first": setting.recipe}, (setting.rate,)
+        if setting.falls:  # else one schedule and one selectivity
+            paces, rates = paces | {"accelerated": _accelerated(setting)}, scale.sweep
         for pace, recipe in paces.items():
             found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
             for rate in rates:
-                for key in _OTHERS:
+                for key in _SELECTIVE:
                     name = f"{key} {percent(rate)} {pace}"
                     found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
         return variants(found)
@@ -216,91 +189,89 @@ def _swept(scale: Scale) -> Sequence[Panel]:
     return _on(lambda scale: [*scale.swept, *gated], sweep)(scale)
 
 
-def _scheduled(recipe: str) -> Lineup:
-    """Return a lineup that trains by another recipe of its setting."""
-    keys = ("traditional", *_OTHERS)
-    return lambda setting: [make_arm(key, setting, recipe=getattr(setting, recipe)) for key in keys]
+def _accelerated(setting: Setting) -> Recipe:
+    return replace(setting.recipe, steps=setting.falls or setting.recipe.steps)
 
 
-_OTHERS = ("sb", "stale", "kath18")
-_QUANTILES = _on(_inside, _of("sb", probe=LossQuantiles()))
-_THREE = _of("traditional", "sb", "stale")
+def _static(setting: Setting) -> Recipe:
+    return replace(setting.recipe, rates=Rates.CONSTANT)
 
 
-def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
-    """Return how error along axes is drawn and listed."""
-    draw = partial(curves.draw_errors, axes=axes or curves.TIME, marked=marked)
-    return {"panels": panels, "draw": draw, "tables": by_panel(curves.ends_table)}
+def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
+    """Return panels whose arms train by another recipe of their setting."""
+    keys = ("traditional", *_SELECTIVE)
+    return _on(_at("main"), lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
 
 
-def _until(factor: float, settings: Callable[[Scale], Sequence[Setting]]) -> dict[str, Any]:
-    return {
-        "panels": _judged_beside(_on(settings, _THREE)),
-        "draw": partial(times.draw_bars, factor=factor),
-        "tables": partial(times.bars_tables, factor=factor),
-    }
-
-
-def _percentiles(key: str) -> dict[str, Any]:
-    return {
-        "panels": _on(_at("main"), _snapshots),
-        "draw": partial(inside.draw_percentiles, key=key),
-        "tables": by_panel(partial(inside.percentiles_table, key=key)),
-    }
-
-
-def _probed(panels: Panels, draw: Callable[..., Any], table: Callable[..., Any]) -> dict[str, Any]:
+def _made(
+    panels: Panels, draw: Callable[..., Any], table: Callable[..., Any], **options: Any
+) -> dict[str, Any]:
+    """Return a figure that lists each panel; the options are those of both functions."""
+    draw, table = partial(draw, **options), partial(table, **options)
     return {"panels": panels, "draw": draw, "tables": by_panel(table)}
 
 
+def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
+    """Return a figure of error along axes."""
+    draw = partial(curves.draw_errors, axes=axes or curves.TIME, marked=marked)
+    return _made(panels, draw, curves.ends_table)
+
+
+def _until(factor: float, settings: Settings) -> dict[str, Any]:
+    return {
+        "panels": _on(settings, _judged_beside(_of("traditional", "sb", "stale"))),
+        "draw": partial(times.draw_times, factor=factor),
+        "tables": partial(times.times_tables, factor=factor),
+    }
+
+
+def _confidences(key: str) -> dict[str, Any]:
+    panels = _on(_at("main"), _snapshots)
+    return _made(panels, inside.draw_percentiles, inside.percentiles_table, key=key)
+
+
+_MAIN, _BOTH = _at("main"), ("traditional", "sb")
+_EASIEST = _on(_at("main", 1), _of("traditional", probe=probes.LossRanks()))
+_QUANTILES = _on(_inside, _of("sb", probe=probes.LossQuantiles()))
+_GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
+_FILTERED = _on(_at("poster"), _of("traditional", "random", "sb"))
+_PREDICTED = _on(_at("main", 1), _of("stale", "predicted", "predicted-gp"))
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
         "fig-1": _until(1.2, _at("redundant")),
-        "fig-2": _probed(
-            _on(lambda scale: scale.main[:1], _of("traditional", probe=LossRanks())),
-            inside.draw_easiest,
-            inside.easiest_table,
-        ),
-        "fig-3": _probed(_QUANTILES, inside.draw_losses, inside.losses_table),
-        "fig-4": _probed(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
-        "fig-5": _probed(
-            _on(_inside, _of("traditional", probe=BatchGradients())),
-            inside.draw_gradients,
-            inside.gradients_table,
-        ),
+        "fig-2": _made(_EASIEST, inside.draw_easiest, inside.easiest_table),
+        "fig-3": _made(_QUANTILES, inside.draw_losses, inside.losses_table),
+        "fig-4": _made(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
+        "fig-5": _made(_GRADIENTS, inside.draw_gradients, inside.gradients_table),
         "small-gradients": {
-            "panels": _on(_norms, _of("traditional", probe=GradientNorms())),
+            "panels": _on(
+                lambda scale: [replace(each, evaluations=LOOKS) for each in _inside(scale)],
+                _of("traditional", probe=probes.GradientNorms()),
+            ),
             "tables": by_panel(inside.norms_table),
         },
-        "predictors": _along(
-            _on(lambda scale: scale.main[:1], _of("stale", "predicted", "predicted-gp")), "cost"
-        ),
+        "predictors": _along(_PREDICTED, "cost"),
         "fig-6": _along(_everyone, "updates", marked=True),
         "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
         "table-1": {"panels": _everyone, "tables": times.speedup_tables},
         "tuned": {"panels": _tuned, "tables": times.speedup_tables},
         "tuning": {"panels": _tuning, "tables": by_panel(times.tuning_table)},
-        "fig-8": _percentiles("confidence"),
-        "fig-9": _percentiles("accuracy"),
+        "fig-8": _confidences("confidence"),
+        "fig-9": _confidences("accuracy"),
         "fig-10": _until(1.4, _rated),
-        "fig-11": _along(_on(_at("main"), _staleness), "forwards"),
+        "fig-11": _along(_on(_MAIN, _staleness), "forwards"),
         # Panels were trained one after the other, so their seconds do not compare.
-        "fig-12": _along(_flipped)
-        | {"tables": lambda evidence: [curves.ends_table(p, timed=False) for p in evidence.panels]},
+        "fig-12": _along(_flipped) | {"tables": by_panel(partial(curves.ends_table, timed=False))},
         "fig-13": _along(_selectivities),
-        "fig-14": _probed(_swept, curves.draw_front, curves.front_table),
-        "fig-15": _probed(
-            _on(_inside, _of("traditional", "sb", probe=LossRanks())),
-            inside.draw_odds,
-            inside.odds_table,
+        "fig-14": _made(_swept, curves.draw_front, curves.front_table),
+        "fig-15": _made(
+            _on(_inside, _of(*_BOTH, probe=probes.LossRanks())), inside.draw_odds, inside.odds_table
         ),
         "fig-16": _along(_nets),
-        "fig-17": _along(
-            _on(_at("main"), _scheduled("accelerated"), "{0.title}, accelerated schedule")
-        ),
-        "static": _along(_on(_at("main"), _scheduled("static"), "{0.title}, static")),
-        "batch-size": _along(_on(_at("batches"), _of("traditional", *_OTHERS))),
+        "fig-17": _along(_scheduled(_accelerated, "{0.title}, accelerated schedule")),
+        "static": _along(_scheduled(_static, "{0.title}, static")),
+        "batch-size": _along(_on(_at("batches"), _of("traditional", *_SELECTIVE))),
         "fig-18": {
             "panels": lambda scale: (),
             "draw": times.draw_steps,
@@ -308,7 +279,7 @@ FIGURES = figures_of(
             "timings": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
         },
         "poster": {
-            "panels": _on(_at("poster"), _of("traditional", "random", "sb")),
+            "panels": _FILTERED,
             "draw": curves.draw_poster,
             "tables": lambda evidence: [
                 curves.ends_table(panel) for panel in curves.filtered_named(evidence).panels

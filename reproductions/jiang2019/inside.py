@@ -1,6 +1,6 @@
-"""Figures 2 to 5, 8, 9 and 15: what happens inside a run, as probes saw it."""
+"""Figures 2 to 5, 8, 9 and 15: losses, gradients and confidences inside a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -12,12 +12,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from torch import Tensor
 
-from reproductions import drawing, observations
+from reproductions import drawing, measures
 from reproductions.claims import CERTAIN, Answer, Case, Measure
 from reproductions.evidence import Evidence, Panel
-from reproductions.measures import over_seeds, paired
-from reproductions.observations import observed, over_training, picked
+from reproductions.measures import mean_of, observed, over_seeds, over_training, paired
 from reproductions.probes import (
     KEPT,
     MOST,
@@ -27,44 +27,35 @@ from reproductions.probes import (
     LossRanks,
     TargetConfidences,
 )
+from reproductions.settings import STYLES, Arm
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.analysis.verdict import in_words
-from selective_backprop_lab.report.panels import draw_curve
-from selective_backprop_lab.report.styles import Style
 
 # Figure 2: the easiest and the hardest images
 
 SHOWN = 10  # images of each kind
-TENTH = 0.1  # the examples of lowest or highest loss that seeds are compared by
+TENTH = 0.1  # of the examples, by which seeds are compared
 
 
 def draw_easiest(evidence: Evidence) -> Drawing:
     """Show the images whose losses rank lowest, and those whose losses rank highest."""
-    words = (
-        "By the mean rank of each image's loss, in eval mode and without augmentation, over all "
-        f"evaluations of traditional training and all seeds. {drawing.caption(evidence)}"
-    )
+
+    def draw(axes: Axes, panel: Panel, name: str, step: int) -> None:
+        shown = easiest_first(panel)[::step][:SHOWN]
+        drawing.draw_images(axes, panel.images, shown, f"{panel.title}, {name}")
+
     lists: list[list[drawing.Cell]] = [
-        [
-            partial(
-                drawing.draw_images,
-                data=panel.images,
-                indices=easiest_first(panel)[::step][:SHOWN],
-                title=f"{panel.title}, {name}",
-            )
-            for panel in evidence.panels
-        ]
+        [partial(draw, panel=panel, name=name, step=step) for panel in evidence.panels]
         for name, step in (("easiest", 1), ("hardest", -1))
     ]
-    return drawing.sheet(lists, words, height=1.75)
+    return drawing.sheet(evidence, lists, height=1.75)
 
 
 def easiest_first(panel: Panel) -> list[int]:
     """Return the images from the easiest to the hardest."""
-    ranks = observations.mean_over(panel.runs, LossRanks, "ranks")
-    return ranks.argsort(stable=True).tolist()
+    return measures.mean_over(panel.runs, LossRanks, "ranks").argsort(stable=True).tolist()
 
 
 def easiest_table(panel: Panel) -> Table:
@@ -75,78 +66,60 @@ def easiest_table(panel: Panel) -> Table:
         rows.append((name, *images, with_interval(shared(panel, sign))))
     title = f"{panel.title}: number and class of the first five"
     head = ("", *map(str, range(1, 6)), f"{percent(TENTH)} shared with the other seeds, %")
-    return Table(head, tuple(rows), title)
+    return Table(head, rows, title)
 
 
 def shared(panel: Panel, sign: int) -> Estimate:
-    """Return how much of its tenth a seed shares with the others' mean: lowest, or highest at -1.
+    """Return how much of its lowest tenth, or highest at -1, a seed shares with the others' mean.
 
     Chance gives ten per cent.
     """
-    ranks = observations.seen_last(panel.runs, LossRanks, "ranks").values()
-    values = [sign * each for each in ranks]
-    return estimate(
-        [
-            observations.overlap(mine, torch.stack(others).double().mean(0), TENTH)
-            for place, mine in enumerate(values)
-            if (others := values[:place] + values[place + 1 :])
-        ]
-    )
+    pairs = _beside_the_others(panel.runs)
+    return estimate([measures.overlap(sign * mine, sign * mean, TENTH) for mine, mean in pairs])
+
+
+def _beside_the_others(runs: pd.DataFrame) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the ranks of each seed's losses, and their mean over the other seeds."""
+    ranks = [*measures.seen_last(runs, LossRanks, "ranks").values()]
+    for place, mine in enumerate(ranks):
+        if others := ranks[:place] + ranks[place + 1 :]:
+            yield mine, torch.stack(others).double().mean(0)
 
 
 def _rank_of_easiest(case: Case) -> Estimate:
-    """Return where the losses of images rank over a seed's course that are easiest for the others.
-
-    In per cent, a number for each seed.
-    """
-    ranks = [*observations.seen_last(case.mine, LossRanks, "ranks").values()]
-    found = []
-    for place, mine in enumerate(ranks):
-        if others := ranks[:place] + ranks[place + 1 :]:
-            easiest = torch.stack(others).double().mean(0).argsort(stable=True)[:SHOWN]
-            found.append(100 * float(mine[easiest].double().mean()) / (MOST - 1))
+    """Return the mean rank, in %, of the images with the lowest losses with the other seeds."""
+    found = [
+        100 * float(mine[mean.argsort(stable=True)[:SHOWN]].double().mean()) / (MOST - 1)
+        for mine, mean in _beside_the_others(case.mine)
+    ]
     return estimate(found)
 
 
-# Figures 3 and 4: how losses are distributed, and what that makes of their odds
+# Figures 3 and 4: the distribution of losses, and the odds that follow from it
 
-_DOT, _DASH, _SOLID = (
-    Style("#56b4e9", "dot", 2.4),
-    Style("#0072b2", "dash", 2.4),
-    Style("#d55e00", "solid", 2.9),
-)
-_BETAS = {1: _DOT, 2: _SOLID, 3: _DASH}
-_MOMENTS = {
-    "a quarter through": (0.25, _DOT),
-    "halfway": (0.5, _DASH),
-    "at the end": (1.0, _SOLID),
-}
+_BETAS = (1, 2, 3)
+_MOMENTS = {"a quarter through": 0.25, "halfway": 0.5, "at the end": 1.0}
 _FLOOR = 1e-4  # lower losses are drawn here
-_LOSSES = "Losses in eval mode, without augmentation. Quantiles are averaged over seeds."
 
 
 def draw_losses(evidence: Evidence) -> Drawing:
     """Draw the share of the examples whose loss is at most so high, at several moments."""
-    lines = [(name, moment, 1, style) for name, (moment, style) in _MOMENTS.items()]
-    return _draw_quantiles(evidence, lines, "share of the examples (%)", _LOSSES)
+    lines = [(name, moment, 1) for name, moment in _MOMENTS.items()]
+    return _draw_quantiles(evidence, lines, "share of the examples (%)")
 
 
 def losses_table(panel: Panel) -> Table:
     """List the losses below which several shares of the examples are."""
     shares = (10, 25, 50, 75, 90)
-    seen = {name: _quantiles_at(panel, moment) for name, (moment, _) in _MOMENTS.items()}
+    seen = {name: _quantiles_at(panel, moment) for name, moment in _MOMENTS.items()}
     rows = [(name, *(_at_share(each, share) for share in shares)) for name, each in seen.items()]
     return Table(("loss", *(f"{share} % are below" for share in shares)), rows, panel.title)
 
 
 def draw_odds_by_loss(evidence: Evidence) -> Drawing:
     """Draw the odds of selection of a loss, for several selectivities, halfway through."""
-    lines = [
-        (f"β = {beta}: {percent(1 / (beta + 1))} selected", 0.5, beta, style)
-        for beta, style in _BETAS.items()
-    ]
-    words = f"Halfway through the run. {_LOSSES}"
-    return _draw_quantiles(evidence, lines, "probability of selection (%)", words)
+    lines = [(f"β = {beta}: {percent(1 / (beta + 1))} selected", 0.5, beta) for beta in _BETAS]
+    return _draw_quantiles(evidence, lines, "probability of selection (%)")
 
 
 def odds_by_loss_table(panel: Panel) -> Table:
@@ -170,70 +143,57 @@ def _at_share(quantiles: Sequence[float], share: int) -> str:
 
 
 def _draw_quantiles(
-    evidence: Evidence, lines: Sequence[tuple[str, float, int, Style]], label: str, words: str
+    evidence: Evidence, moments: Sequence[tuple[str, float, int]], label: str
 ) -> Drawing:
     """Draw the odds of each loss at a moment: the share of lower ones, to the power of beta."""
 
     def draw(axes: Axes, panel: Panel) -> None:
-        for name, moment, beta, style in lines:
+        lines: list[drawing.Line] = []
+        for (name, moment, beta), style in zip(moments, STYLES, strict=False):
             losses = _quantiles_at(panel, moment)
             odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
-            curve = drawing.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
-            draw_curve(axes, curve, style, width=0.75, label=name)
-        axes.set_xscale("log")
+            curve = measures.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
+            lines.append((name, style, curve))
+        drawing.draw_lines(axes, lines, named=True)
+        axes.set(xscale="log", ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
         # Losses span about a decade: powers of ten alone would be one label, or none.
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
-        drawing.framed(axes, panel.title, legend="lower right")
+        drawing.finish(axes, panel.title, legend="lower right")
 
-    return drawing.side_by_side(evidence, draw, words)
+    return drawing.side_by_side(evidence, draw)
 
 
 # Figure 5: how near the gradient of a part comes to that of the whole
 
-FIRST = 1  # epochs: what is claimed is claimed from here on
-# Of each measure: its name, the most that it can be, and the unit of a difference.
+FIRST = 1  # epochs: claims are about the time from here on
+# The name of each measure, and the most that it can be.
 _MEASURED = {"cosine": ("cosine", 1.0), "sign": ("equal signs (%)", 100.0)}
 _KINDS = {"high-loss": "solid", "random": "dash"}
-_SHADES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # Okabe and Ito's, one for each share
-_EVAL = "The net is in eval mode, and images are not augmented."
 
 
 def draw_gradients(evidence: Evidence) -> Drawing:
     """Draw cosine and equal signs of each kept share, over epochs."""
-    words = (
-        "While Traditional trains, the gradient of a batch of 128 is compared with that of a part: "
-        "the highest losses (solid) or equally many at random (dashed). Means of the same 4 "
-        f"batches of the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
-    )
-    parts = [
-        (
-            f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}",
-            Style(_SHADES[place], dash, 2.0),
-            partial(_part, kind=kind, place=place),
-        )
-        for place, share in enumerate(KEPT)
-        for kind, dash in _KINDS.items()
-    ]
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
-        label, most = _MEASURED[key]
-        epochs = panel.setting.recipe.epochs
-        lines = [
-            (name, style, observations.follow(panel.runs, BatchGradients, pick(key), epochs))
-            for name, style, pick in parts
-        ]
+        (label, most), epochs, lines = _MEASURED[key], panel.setting.recipe.epochs, []
+        for (place, share), (kind, dash) in product(enumerate(KEPT), _KINDS.items()):
+            name = f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}"
+            style = replace(STYLES[place], dash=dash)
+            seen = measures.follow(panel.runs, BatchGradients, _part(key, kind, place), epochs)
+            lines.append((name, style, seen))
         means = [value for *_, line in lines for value in line.mean]
         room = 0.1 * (max(means) - min(means)) or 0.1
+        drawing.draw_lines(axes, lines)
         limits = min(means) - room, min(max(means) + room, most)  # up to what can be reached
-        _draw_over_training(axes, panel.title, label, lines, limits, epochs)
+        look: dict[str, Any] = {"xlim": (0, epochs), "ylim": limits, "xlabel": "epoch"}
+        drawing.finish(axes, panel.title, lines, ylabel=label, **look)
 
     cells: list[list[drawing.Cell]] = [
         [partial(draw, panel=panel, key=key) for key in _MEASURED] for panel in evidence.panels
     ]
-    return drawing.sheet(cells, words, height=3.3)
+    return drawing.sheet(evidence, cells, height=3.3)
 
 
 def gradients_table(panel: Panel) -> Table:
@@ -243,14 +203,14 @@ def gradients_table(panel: Panel) -> Table:
     rows = []
     for key, (label, _) in _MEASURED.items():
         for (place, share), kind in product(enumerate(KEPT), _KINDS):
-            each = pd.DataFrame([picked(own, _part(key, kind, place)) for own in seeds])
-            seen = [over_seeds(each[moment]) for moment in moments]
-            rows.append((f"{label}: {percent(share)}, {kind}", *map(with_interval, seen)))
+            each = pd.DataFrame([measures.picked(own, _part(key, kind, place)) for own in seeds])
+            cells = (mean_of(each[moment]) for moment in moments)
+            rows.append((f"{label}: {percent(share)}, {kind}", *cells))
     epochs = panel.setting.recipe.epochs * seeds[0].progress[list(moments)]
     return Table(("part of the batch", *(f"epoch {at:.1f}" for at in epochs)), rows, panel.title)
 
 
-def _part(key: str, kind: str, place: int) -> observations.Pick:
+def _part(key: str, kind: str, place: int) -> measures.Pick:
     return lambda seen: getattr(seen, key)[kind][place]
 
 
@@ -264,51 +224,35 @@ def _ahead(case: Case, key: str, place: int) -> Estimate:
     return over_seeds(high - random)
 
 
-def _signs_kept(case: Case) -> Estimate:
-    return over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0))
-
-
-def _draw_over_training(
-    axes: Axes,
-    title: str,
-    label: str,
-    lines: Sequence[drawing.Line],
-    limits: tuple[float, float],
-    epochs: int | None = None,
-) -> None:
-    """Draw numbers over training, in per cent or in epochs, each named where it ends."""
-    axes.set(xlabel="epoch" if epochs else "% of the run", ylabel=label)
-    axes.set(xlim=(0, epochs or 100), ylim=limits)
-    drawing.draw_lines(axes, lines)
-    drawing.framed(axes, title)
-    drawing.name_lines(axes, lines)
-
-
 def norms_table(panel: Panel) -> Table:
     """List how losses and gradient norms go together at each look."""
-    seen = observed(panel.runs, GradientNorms)
-    rows = [
-        (
-            f"epoch {panel.setting.recipe.epochs * progress:.1f}",
-            *(
-                with_interval(over_seeds(seen[seen.progress == progress][key]))
-                for key in ("correlation", "lower_half")
-            ),
-        )
-        for progress in seen.progress.unique()
-    ]
+    seen, rows = observed(panel.runs, GradientNorms), []
+    for progress in seen.progress.unique():
+        own = seen[seen.progress == progress]
+        cells = (mean_of(own[key]) for key in ("correlation", "lower_half"))
+        rows.append((f"epoch {panel.setting.recipe.epochs * progress:.1f}", *cells))
     head = ("", "correlation of ranks", "share of the lower half of the losses in all norms, %")
     return Table(head, rows, panel.title)
 
 
-def _of_norms(case: Case, key: str) -> Estimate:
-    return over_seeds(over_training(case.mine, GradientNorms, lambda seen: getattr(seen, key)))
+def _of_norms(key: str, unit: str) -> Measure:
+    def of(case: Case) -> Estimate:
+        return over_seeds(over_training(case.mine, GradientNorms, lambda seen: getattr(seen, key)))
+
+    return Measure(of, f"{unit} over training", signed=False)
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
 
-_HARDEST, _EASIER, _ALL = slice(10), slice(50, None), slice(None)  # from the least sure on
 _TENTH, _TWENTIETH = 10, 20
+# The parts of the examples, from the least sure on, that claims are about.
+_PARTS: dict[str, slice | int] = {
+    "the hardest": slice(10),
+    "the tenth": _TENTH,
+    "the twentieth": _TWENTIETH,
+    "the easier": slice(50, None),
+    "all": slice(None),
+}
 _PAPER = {"confidence": {"sb": "55"}, "accuracy": {"sb": "29", "traditional": "3"}}
 _WHAT = {"confidence": "target confidence", "accuracy": "accuracy"}
 
@@ -316,47 +260,43 @@ _WHAT = {"confidence": "target confidence", "accuracy": "accuracy"}
 def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
     """Draw figure 8, of the confidence, or 9, of the accuracy."""
     epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in evidence.panels))
-    words = (
-        "Test examples are ordered by their target confidence, the softmax probability of the true "
-        "label. They are seen at the evaluation nearest to epoch 10, or at the end of a shorter "
-        f"run: epoch {epochs}. Bands are 95 % t-intervals over seeds. Dotted lines mark the 10th "
-        "and the 20th percentile."
-    )
+    evidence = replace(evidence, words=evidence.words.format(epochs=epochs))
+    middle = 0.5 if key == "accuracy" else 0.0  # a bin's accuracy stands in its middle
 
     def draw(axes: Axes, panel: Panel) -> None:
+        lines: list[drawing.Line] = []
         for arm in panel.arms:
             rows = [*_snapshots(panel[arm.key])[key]]
-            # A bin's accuracy stands in its middle.
-            middle = 0.5 if key == "accuracy" else 0.0
-            curve = drawing.curve_at([place + middle for place in range(len(rows[0]))], rows)
-            draw_curve(axes, curve, arm.style, width=0.75, label=arm.label, spread=True)
+            places = [place + middle for place in range(len(rows[0]))]
+            lines.append((arm.label, arm.style, measures.curve_at(places, rows)))
+        drawing.draw_lines(axes, lines, named=True)
         for place in (_TENTH, _TWENTIETH):
             axes.axvline(place, color="#777777", linewidth=0.9, linestyle=":")
-        axes.set(xlabel="percentile of target confidence", ylabel=f"{_WHAT[key]} (%)")
-        axes.set(xlim=(0, 100), ylim=(-2, 103))
-        drawing.framed(axes, f"{panel.title}, epoch {_epoch(panel):.1f}", legend="best")
+        look: dict[str, Any] = {"xlim": (0, 100), "ylim": (-2, 103), "legend": "best"}
+        look |= {"xlabel": "percentile of target confidence", "ylabel": f"{_WHAT[key]} (%)"}
+        drawing.finish(axes, f"{panel.title}, epoch {_epoch(panel):.1f}", **look)
 
-    return drawing.side_by_side(evidence, draw, words)
+    return drawing.side_by_side(evidence, draw)
 
 
 def percentiles_table(panel: Panel, *, key: str) -> Table:
     """List confidence or accuracy of the harder examples and of the easier ones."""
 
-    def mean(part: slice | int, of: str = key) -> Callable[[pd.DataFrame], str]:
-        return lambda runs: with_interval(over_seeds(_of_percentiles(runs, of, part)))
+    def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
+        means = {name: mean_of(_of_percentiles(runs, key, part)) for name, part in _PARTS.items()}
+        return {
+            "mean below the 10th": means["the hardest"],
+            "10th percentile": means["the tenth"],
+            "20th percentile": means["the twentieth"],
+            "in the paper": _PAPER[key].get(arm.key, "—"),
+            "mean from the 50th on": means["the easier"],
+            "accuracy of all": mean_of(_of_percentiles(runs, "accuracy", _PARTS["all"])),
+        }
 
-    columns = {
-        "mean below the 10th": mean(_HARDEST),
-        "10th percentile": mean(_TENTH),
-        "20th percentile": mean(_TWENTIETH),
-        "in the paper": lambda runs: _PAPER[key].get(runs.key.iloc[0], "—"),
-        "mean from the 50th on": mean(_EASIER),
-        "accuracy of all": mean(_ALL, "accuracy"),
-    }
     title = f"{panel.title}: {_WHAT[key]} in % at epoch {_epoch(panel):.1f}"
     if {"sb", "traditional"} <= {arm.key for arm in panel.arms}:
         title += f"; {_crossing(panel, key)}"
-    return panel.table(columns, title)
+    return panel.table(cells, title)
 
 
 def _crossing(panel: Panel, key: str) -> str:
@@ -364,9 +304,8 @@ def _crossing(panel: Panel, key: str) -> str:
     seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
     sb, base = (each.mean(0) for each in seen)
     above = (sb > base).nonzero().flatten().tolist()
-    if not above:
-        return "SB lies above Traditional at no percentile"
-    return f"SB lies above Traditional at {len(above)} percentiles, the last of them {above[-1]}"
+    places = f"{len(above)} percentiles, the last of them {above[-1]}" if above else "no percentile"
+    return f"SB lies above Traditional at {places}"
 
 
 def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
@@ -374,7 +313,7 @@ def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _epoch(panel: Panel) -> float:
-    """Return when the confidences of a panel's runs were seen."""
+    """Return the epoch at which the confidences of a panel's runs were seen."""
     seen = _snapshots(panel[panel.arms[0].key])
     return panel.setting.recipe.epochs * float(seen.progress.iloc[0])
 
@@ -396,90 +335,71 @@ def _more(case: Case, key: str, part: slice | int) -> Answer:
 
 # Figure 15: how the odds of selection of a few examples change over training
 
-_FIVE = (
-    Style("#d55e00", "solid", 2.0),
-    Style("#0072b2", "dash", 2.0),
-    Style("#009e73", "dashdot", 2.0),
-    Style("#cc79a7", "longdash", 2.0),
-    Style("#e69f00", "dot", 2.2),
-)
 _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selection (SB)"}
 
 
 def draw_odds(evidence: Evidence) -> Drawing:
     """Draw the odds of five examples, where nothing is selected and where SB selects."""
-    one = replace(evidence, panels=tuple(panel.first_seed for panel in evidence.panels))
-    words = (
-        "The first five training examples: an example's odds are the share of lower losses "
-        "among the training examples, to the power of β; in eval mode, without augmentation. "
-        f"{drawing.caption(one)}"
-    )
+    firsts = [p.runs[p.runs.seed == p.runs.seed.min()] for p in evidence.panels]
+    both = zip(evidence.panels, firsts, strict=True)
+    one = replace(evidence, panels=tuple(replace(panel, runs=runs) for panel, runs in both))
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         title, runs, data = f"{panel.title}, {_TITLES[key]}", panel[key], panel.images
         if runs.empty:
-            return drawing.entitled(axes, title)
+            axes.set_title(title, loc="left", fontsize=9)
+            return
         beta, lines = round(1 / panel.setting.rate - 1, 6), list[drawing.Line]()
-        for place, style in enumerate(_FIVE):
+        for place, style in enumerate(STYLES[:5]):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            lines.append((name, style, observations.follow(runs, LossRanks, _odds(place, beta))))
+            lines.append((name, style, measures.follow(runs, LossRanks, _odds(place, beta))))
+        drawing.draw_lines(axes, lines)
+        look: dict[str, Any] = {"xlim": (0, 100), "ylim": (-2, 102), "xlabel": "% of the run"}
         label = f"odds of selection at β = {beta:g} (%)"
-        _draw_over_training(axes, title, label, lines, (-2, 102))
+        drawing.finish(axes, title, lines, ylabel=label, **look)
 
     cells: list[drawing.Cell] = [
         partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES
     ]
-    return drawing.sheet([cells], words)
+    return drawing.sheet(one, [cells])
 
 
 def odds_table(panel: Panel) -> Table:
     """List how far ranks move."""
-    rows = [
-        (_TITLES[arm.key], with_interval(over_seeds(_moved(panel[arm.key])))) for arm in panel.arms
-    ]
+    rows = [(_TITLES[arm.key], mean_of(_moved(panel[arm.key]))) for arm in panel.arms]
     title = f"{panel.title}, {percent(panel.setting.rate)} selectivity, all examples"
     return Table(("", "percentiles that a loss's rank moves between evaluations"), rows, title)
 
 
-def _odds(place: int, beta: float) -> observations.Pick:
+def _odds(place: int, beta: float) -> measures.Pick:
     return lambda seen: 100 * seen.followed[place] ** beta
 
 
 def _moved(runs: pd.DataFrame) -> pd.Series:
     """Return by how many places in a hundred ranks move between evaluations, in the mean."""
-    seen = observed(runs, LossRanks)
-    return 100 * seen.groupby("seed").moved.mean()
+    return 100 * observed(runs, LossRanks).groupby("seed").moved.mean()
 
 
-def _moves_more(case: Case) -> Estimate:
-    return paired(_moved(case.mine) - _moved(case.theirs))
-
-
-def _percentiles(key: str, part: slice | int) -> Measure:
-    unit = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}
-    return Measure(partial(_more, key=key, part=part), unit[key])
-
-
-MEASURES: dict[str, Any] = {
+_UNITS = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}
+MEASURES = {
     "rank of the easiest": Measure(
         _rank_of_easiest, "% of the examples rank lower, on average", signed=False
     ),
     "ahead of random": Measure(_ahead),
-    "signs kept": Measure(_signs_kept, f"% of equal signs from epoch {FIRST} on", signed=False),
-    "confidence of the hardest": _percentiles("confidence", _HARDEST),
-    "confidence of the tenth": _percentiles("confidence", _TENTH),
-    "confidence of the twentieth": _percentiles("confidence", _TWENTIETH),
-    "confidence of the easier": _percentiles("confidence", _EASIER),
-    "accuracy of the hardest": _percentiles("accuracy", _HARDEST),
-    "accuracy of the easier": _percentiles("accuracy", _EASIER),
-    "accuracy of the tenth": _percentiles("accuracy", _TENTH),
-    "accuracy of the twentieth": _percentiles("accuracy", _TWENTIETH),
-    "accuracy of all": _percentiles("accuracy", _ALL),
-    "ranks of losses and gradients": Measure(
-        partial(_of_norms, key="correlation"), "correlation of ranks over training", signed=False
+    "signs kept": Measure(
+        lambda case: over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0)),
+        f"% of equal signs from epoch {FIRST} on",
+        signed=False,
     ),
-    "share of the lower half": Measure(
-        partial(_of_norms, key="lower_half"), "% of the sum of norms over training", signed=False
+    "ranks of losses and gradients": _of_norms("correlation", "correlation of ranks"),
+    "share of the lower half": _of_norms("lower_half", "% of the sum of norms"),
+    "moves of ranks": Measure(
+        lambda case: paired(_moved(case.mine) - _moved(case.theirs)),
+        "percentiles between evaluations",
     ),
-    "moves of ranks": Measure(_moves_more, "percentiles between evaluations"),
+    **{
+        f"{key} of {name}": Measure(partial(_more, key=key, part=part), unit)
+        for key, unit in _UNITS.items()
+        for name, part in _PARTS.items()
+    },
 }

@@ -1,8 +1,7 @@
-"""Figures 1, 10 and 18 and table 1: where time goes, and how soon an error is reached."""
+"""Figures 1, 10 and 18 and table 1: the parts of the time, and how soon an error is reached."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,23 +11,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
-from reproductions.claims import Answer, Case, Claim, Measure, is_within, times_as_fast
-from reproductions.drawing import Cell, caption, in_pairs, sheet
+from reproductions.claims import (
+    Answer,
+    Case,
+    Claim,
+    Measure,
+    is_within,
+    read_reported,
+    times_as_fast,
+)
+from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
 from reproductions.evidence import Evidence, Panel
-from reproductions.measures import at_target, clock, last, phase_seconds
-from reproductions.quotes import read_reported
-from reproductions.timing import PHASES, StepTimes
+from reproductions.measures import at_target, clock, last, mean_of, phase_seconds
+from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop_lab.analysis.verdict import Verdict, is_above
-from selective_backprop_lab.report.panels import INK, entitle
+from selective_backprop_lab.report.panels import INK
 from selective_backprop_lab.report.styles import PHASE_COLOURS
 
 FACTORS = (1.1, 1.2, 1.4)  # of Traditional's final error: the targets of table 1
-# What the paper's bars are made of, from the phases that are metered; the first gives the colour.
+# The parts of the paper's bars, from the phases that are metered; the first gives the colour.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "selection passes": ("score", "select"),
     "forward, training": ("forward",),
@@ -38,7 +44,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 _KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
 _LEAST = 3  # seeds, for a verdict
-_ROOM = 3.4  # inches for a line of a legend
 _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 
 
@@ -47,10 +52,8 @@ _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].q
 
 def target_of(panel: Panel, factor: float) -> float | None:
     """Return a multiple of Traditional's final error, in percent; None if guessing reaches it."""
-    if "traditional" not in panel:
-        return None
     target = factor * queries.final(panel["traditional"]).mean()
-    return target if target < panel.setting.guessing else None
+    return target if target < panel.setting.guessing else None  # NaN without Traditional
 
 
 def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -61,35 +64,32 @@ def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _compares(panel: Panel, factor: float) -> bool:
-    return target_of(panel, factor) is not None and measures.together(panel.runs)
-
-
-def _bars(panel: Panel, factor: float) -> Iterator[tuple[str, int, pd.DataFrame]]:
-    """Yield the name of each bar, its seeds, and the parts of those that reached the target."""
-    target = target_of(panel, factor)
-    assert target is not None
-    for arm in (arm for arm in panel.arms if arm.key in _KEYS):
-        runs = panel[arm.key]
-        yield arm.label, runs.seed.nunique(), parts_of(at_target(runs, target))
-
-
-def _titled(panel: Panel, factor: float, words: str) -> str:
-    """Return a panel's title with its target, or why there is none."""
-    target = target_of(panel, factor)
+def _obstacle(panel: Panel, factor: float) -> str:
+    """Say why a panel's seconds to a target cannot be shown; "" if they can."""
     if "traditional" not in panel:
-        return f"{panel.title}: Traditional is not on record"
-    if target is None:
-        return f"{panel.title}: guessing reaches {factor:g} × Traditional's error"
+        return "Traditional is not on record"
+    if target_of(panel, factor) is None:
+        return f"guessing reaches {factor:g} × Traditional's error"
     if measures.together(panel.runs):
-        return f"{panel.title}{words.format(target)}"
+        return ""
     apart = "of different days or machines"
     if measures.untimed(panel.runs):
         apart = "that shared a GPU or changed machines"
-    return f"{panel.title}: runs {apart}, whose seconds cannot be compared"
+    return f"runs {apart}, whose seconds cannot be compared"
 
 
-def draw_bars(evidence: Evidence, *, factor: float) -> Drawing | None:
+def _parts(panel: Panel, factor: float) -> tuple[float, pd.DataFrame, list[tuple[int, int]]]:
+    """Return the target, the mean seconds of parts by arm, and how many seeds of all reach it."""
+    target, means, seeds = target_of(panel, factor), dict[str, pd.Series](), []
+    assert target is not None
+    for arm in (arm for arm in panel.arms if arm.key in _KEYS):
+        spent = parts_of(at_target(panel[arm.key], target))
+        means[arm.label] = spent.mean()
+        seeds.append((len(spent), panel[arm.key].seed.nunique()))
+    return target, pd.DataFrame(means).T, seeds
+
+
+def draw_times(evidence: Evidence, *, factor: float) -> Drawing | None:
     """Take apart the time to a multiple of Traditional's final error, where seconds compare."""
     on_wall = clock(evidence.runs) == "seconds"
     words = "Means over the seeds that reached the target."
@@ -101,52 +101,47 @@ def draw_bars(evidence: Evidence, *, factor: float) -> Drawing | None:
         words += " Other includes loading, setup and evaluation."
     cells: list[Cell] = []
     for panel in evidence.panels:
-        if _compares(panel, factor):
-            cells.append(partial(_draw_bars, panel=panel, factor=factor))
+        if why := _obstacle(panel, factor):
+            words += f" Not drawn: {panel.title}: {why}."
         else:
-            words += f" Not drawn: {_titled(panel, factor, '')}."
+            cells.append(partial(_draw_times, panel=panel, factor=factor))
     if not cells:
         return None
-    return sheet(in_pairs(cells), f"{words} {caption(evidence, timed=on_wall)}", height=2.1)
+    return sheet(evidence, in_pairs(cells), words, height=2.1, timed=on_wall)
 
 
-def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
-    bars = list(_bars(panel, factor))
-    for row, (_, seeds, parts) in enumerate(bars):
-        left = 0.0
-        for part, width in parts.mean().fillna(0.0).items():
-            look: dict[str, Any] = {"color": PHASE_COLOURS[PARTS[str(part)][0]]}
-            axes.barh(row, width, left=left, height=0.62, label=None if row else part, **look)
-            left += width
-        partly = f" ({len(parts)} of {seeds})" if len(parts) < seeds else ""
-        text = f" {duration(left)} s{partly}" if len(parts) else " not reached"
-        axes.text(left, row, text, va="center", fontsize=8, color=INK)
-    axes.set_yticks(range(len(bars)), [label for label, *_ in bars])
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.set_xlim(0, max(axes.get_xlim()[1] * 1.12, 1e-3))
+def _draw_times(axes: Axes, panel: Panel, factor: float) -> None:
+    target, means, reach = _parts(panel, factor)
+    texts = [
+        f"{duration(spent)} s{f' ({some} of {seeds})' if some < seeds else ''}"
+        if some
+        else "not reached"
+        for spent, (some, seeds) in zip(means.sum(axis=1), reach, strict=True)
+    ]
+    title = f"{panel.title} until {target:.2f} % ({factor:g} × Traditional's)"
+    colours = [PHASE_COLOURS[phases[0]] for phases in PARTS.values()]
     # Without the axis' own words: the bars hold evaluations.
-    axes.set_xlabel(AXIS_WORDS[clock(panel.runs)])
-    title = _titled(panel, factor, f" until {{:.2f}} % ({factor:g} × Traditional's)")
-    entitle(axes, title, list(PARTS), room=_ROOM)
+    words, look = AXIS_WORDS[clock(panel.runs)], {"stacked": True, "width": 0.62}
+    draw_bars(axes, means.fillna(0.0), title, words, colours=colours, texts=texts, **look)
 
 
-def bars_tables(evidence: Evidence, *, factor: float) -> Sequence[Table]:
+def times_tables(evidence: Evidence, *, factor: float) -> Sequence[Table]:
     """List the seconds of each part, in panels whose seconds compare."""
-    return [_bars_table(panel, factor) for panel in evidence.panels if _compares(panel, factor)]
-
-
-def _bars_table(panel: Panel, factor: float) -> Table:
-    rows = []
-    for label, seeds, parts in _bars(panel, factor):
-        cells = map(duration, parts.assign(all=parts.sum(axis=1)).mean())
-        rows.append((label, *cells, f"{len(parts)} of {seeds}"))
-    head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds that reach it")
-    return Table(head, rows, _titled(panel, factor, ", to {:.2f} %"))
+    found = []
+    for panel in (each for each in evidence.panels if not _obstacle(each, factor)):
+        target, means, reach = _parts(panel, factor)
+        every = means.assign(all=means.sum(axis=1, min_count=1))
+        rows = [
+            (str(label), *map(duration, cells), f"{some} of {seeds}")
+            for (label, cells), (some, seeds) in zip(every.iterrows(), reach, strict=True)
+        ]
+        head = ("strategy", *(f"{part}, s" for part in every), "seeds that reach it")
+        found.append(Table(head, rows, f"{panel.title}, to {target:.2f} %"))
+    return found
 
 
 def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a measure at a multiple of Traditional's final error, of its target."""
+    """Return a measure whose target is a multiple of Traditional's final error."""
 
     def measure(case: Case, factor: float, **options: Any) -> Answer:
         target = target_of(case.panel, factor)
@@ -156,7 +151,7 @@ def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 def _less(case: Case, target: float, of: str) -> Estimate | None:
-    """Return by how many per cent more an arm spends until a target is reached, of a part too."""
+    """Return by how many per cent more of something an arm spends until it reaches a target."""
     if of in PARTS and not measures.together(pd.concat([case.mine, case.theirs])):
         return None
     there = [at_target(runs, target) for runs in (case.mine, case.theirs)]
@@ -180,37 +175,30 @@ def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
     """Judge whether an arm reaches an error as soon as another does, within a tenth."""
     verdict, words = reaches_sooner(case, target)
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
-    if not isinstance(verdict, Verdict) or (ratios == -math.inf).any():
-        return verdict, words
-    return is_within(estimate([*ratios]), math.log(1.1)), words
+    if isinstance(verdict, Verdict) and (ratios > -math.inf).all():
+        verdict = is_within(estimate([*ratios]), math.log(1.1))
+    return verdict, words
 
 
-def _alone(of: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a measure of a run's own seconds, where these are known."""
-    return lambda case, *given: None if measures.untimed(case.mine) else of(case, *given)
-
-
-def _selecting(case: Case, _: float) -> Estimate:
+def _selecting(case: Case, _: float) -> Estimate | None:
     ends = last(case.mine)
     selecting = ends.phases.map(lambda phases: phases["select"])
-    return measures.over_seeds(100 * selecting / ends.seconds)
+    spent = measures.over_seeds(100 * selecting / ends.seconds)
+    return None if measures.untimed(case.mine) else spent
 
 
-def _forward_share(case: Case, _: float) -> Estimate:
+def _forward_share(case: Case, _: float) -> Estimate | None:
     parts = parts_of(last(case.mine))
     forward = parts["selection passes"] + parts["forward, training"]
-    return measures.over_seeds(100 * forward / parts.sum(axis=1))
+    spent = measures.over_seeds(100 * forward / parts.sum(axis=1))
+    return None if measures.untimed(case.mine) else spent
 
 
 # Table 1
 
 
 def reported_speedups(data: str, key: str) -> list[float | None]:
-    """Return the factors of a row of the paper's table, None for one that was not reached.
-
-    Returns:
-        Nothing where the paper has no such row.
-    """
+    """Return the factors of a row of the paper's table: None if not reached, [] without a row."""
     if f"{data} {key}" not in _TABLE_1:
         return []
     cells = _TABLE_1[f"{data} {key}"].text.split("% ")[1].split()
@@ -231,31 +219,19 @@ def speedup_tables(evidence: Evidence) -> Sequence[Table]:
 def speedup_table(panel: Panel, axis: str) -> Table:
     """Return how much sooner each strategy reaches multiples of Traditional's final error."""
     base, rows = panel["traditional"], []
+    targets = [target_of(panel, factor) for factor in FACTORS]
+    without = "guessing reaches it" if len(base) else "–"
     for arm in panel.arms:
         runs = panel[arm.key]
-        ours = ["–"] * len(FACTORS)
-        if len(base):
-            targets = [factor * queries.final(base).mean() for factor in FACTORS]
-            ours = [
-                _speedup(runs, base, target, axis)
-                if target < panel.setting.guessing
-                else "guessing reaches it"
-                for target in targets
-            ]
-        said = reported_speedups(panel.setting.published.data, arm.key) or [math.nan] * len(FACTORS)
-        error = with_interval(measures.over_seeds(queries.final(runs)))
-        seeds = str(runs.seed.nunique())
-        rows.append((arm.label, seeds, error, *ours, *map(_in_the_paper, said)))
+        ours = [without if each is None else _speedup(runs, base, each, axis) for each in targets]
+        said = reported_speedups(panel.setting.published.data, arm.key)
+        theirs = ["not reached" if each is None else f"{each:.1f}×" for each in said]
+        error, seeds = mean_of(queries.final(runs)), str(runs.seed.nunique())
+        rows.append((arm.label, seeds, error, *ours, *(theirs or [""] * len(FACTORS))))
     rows += [(arm.label, "none yet", *[""] * (1 + 2 * len(FACTORS))) for arm in panel.absent]
     factors = [f"{factor:g}×" for factor in FACTORS]
     head = ("strategy", "seeds", "final error %", *factors, *(f"paper {name}" for name in factors))
-    return Table(head, tuple(rows), f"{panel.title}: speed-up in {AXIS_WORDS[axis]}")
-
-
-def _in_the_paper(factor: float | None) -> str:
-    if factor is None:
-        return "not reached"
-    return "" if math.isnan(factor) else f"{factor:.1f}×"
+    return Table(head, rows, f"{panel.title}: speed-up in {AXIS_WORDS[axis]}")
 
 
 def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float, axis: str) -> str:
@@ -274,29 +250,20 @@ def speedup_claims() -> Iterator[Claim]:
     """Yield the claims of the rows of the paper's table: the direction of each speed-up."""
     for row in (quote for quote in _TABLE_1 if " " in quote):
         data, key = row.split(" ")
-        for factor, reported in zip(FACTORS, reported_speedups(data, key), strict=True):
+        for factor, said in zip(FACTORS, reported_speedups(data, key), strict=True):
             words, guessed, measure = "is not reached", "is not reached", "never reached"
-            if reported is not None:
-                words = f"is {'no ' if reported < 1 else ''}faster ({reported:.1f}×)"
-                if reported == 1:
-                    words = "is as fast (1.0×), within a tenth (our limit)"
-                guessed = f"is {reported:.1f}× as fast"
-                measure = "as soon at" if reported == 1 else "sooner at"
-            claim = Claim(
-                row,
-                f"{{0}} to {factor:g}× {words}",
-                MEASURES[measure],
-                (key, "traditional"),
-                {"factor": factor},
-                side="below" if reported is not None and reported < 1 else "above",
-                axes=("seconds",),
-                data=data,
-            )
-            both = (claim, replace(claim, arms=("released", "traditional")))
-            for each in both if key == "stale" else both[:1]:
-                yield each
-                text = f"{{0}} to {factor:g}× {guessed}"
-                yield replace(each, text=text, measure=Measure(_guessed))
+            if said == 1:
+                words, measure = "is as fast (1.0×), within a tenth (our limit)", "as soon at"
+            elif said is not None:
+                words, measure = f"is {'no ' * (said < 1)}faster ({said:.1f}×)", "sooner at"
+            if said is not None:
+                guessed = f"is {said:.1f}× as fast"
+            look: dict[str, Any] = {"axes": ("seconds",), "data": data}
+            look |= {"side": "below"} if said is not None and said < 1 else {}
+            for arm in (key, "released") if key == "stale" else (key,):
+                for text, of in ((words, MEASURES[measure]), (guessed, Measure(_guessed))):
+                    pair, options = (arm, "traditional"), {"factor": factor}
+                    yield Claim(row, f"{{0}} to {factor:g}× {text}", of, pair, options, **look)
 
 
 def _guessed(case: Case, factor: float) -> Answer:
@@ -319,11 +286,10 @@ def _never(case: Case, target: float) -> Answer:
 
 def _faster(case: Case) -> Answer:
     """Judge whether an arm reaches errors sooner, in the mean over those that both reach."""
-    targets = [target_of(case.panel, factor) for factor in FACTORS]
     ratios = [
         measures.log_ratios(case.mine, case.theirs, target, case.axis)
-        for target in targets
-        if target is not None
+        for factor in FACTORS
+        if (target := target_of(case.panel, factor)) is not None
     ]
     if not ratios:
         return None
@@ -331,7 +297,7 @@ def _faster(case: Case) -> Answer:
     return times_as_fast(each, f"in {AXIS_WORDS[case.axis]}, mean over targets that both reach")
 
 
-# The learning rate of each strategy, where it is tuned
+# The learning rates that strategies are tried at
 
 
 def tuned(panel: Panel) -> pd.DataFrame:
@@ -361,7 +327,7 @@ def tuning_table(panel: Panel) -> Table:
     spent = sum(last(panel[arm.key]).cost.sum() for arm in panel.arms)
     title = f"{panel.title}: final error in %; all runs together cost {spent:.0f} epochs"
     head = ("strategy", *(f"at {rate:g}" for rate in rates), "best rate", "training error % at it")
-    return Table(head, tuple(rows), title)
+    return Table(head, rows, title)
 
 
 # Figure 18
@@ -374,15 +340,15 @@ def draw_steps(evidence: Evidence) -> Drawing:
     rounds = listed(str(count) for count in sorted({each.backward.rounds for each in times}))
     words = (
         f"Training steps alone on {data}, batch {times[0].config['batch_size']}, medians of "
-        f"{rounds} rounds. {caption(evidence)}"
+        f"{rounds} rounds."
     )
     cells = [partial(_draw_steps, times=times, relative=relative) for relative in (True, False)]
-    return sheet([cells], words, height=0.9 + 0.36 * len(times))
+    return sheet(evidence, [cells], words, height=0.9 + 0.36 * len(times))
 
 
 def steps_table(evidence: Evidence) -> Sequence[Table]:
     """List milliseconds of forward, backward and the optimiser, a row for each net."""
-    rows = tuple(
+    rows = [
         (
             str(each.config["model"]),
             *(f"{each.phases[phase]:.1f}" for phase in PHASES),
@@ -390,7 +356,7 @@ def steps_table(evidence: Evidence) -> Sequence[Table]:
             f"{each.backward.low:.2f} to {each.backward.high:.2f}",
         )
         for each in evidence.timings
-    )
+    ]
     phases = [f"{name}, ms" for name in _STEP.values()]
     head = ("net", *phases, "backward / forward", "95 % interval")
     return [Table(head, rows, "Milliseconds per 1,000 images")]
@@ -398,27 +364,21 @@ def steps_table(evidence: Evidence) -> Sequence[Table]:
 
 def _draw_steps(axes: Axes, times: Sequence[StepTimes], *, relative: bool) -> None:
     names = [str(each.config["model"]) for each in times]
-    widths = pd.DataFrame([each.phases for each in times])[list(PHASES)]
-    if relative:
-        widths = widths.mul(100 / widths.sum(axis=1), axis=0)
-    left = widths.cumsum(axis=1) - widths
-    for phase in PHASES:
-        look: dict[str, Any] = {"color": PHASE_COLOURS[phase], "label": _STEP[phase]}
-        axes.barh(names, widths[phase], left=left[phase], height=0.62, **look)
-        for row, (start, width) in enumerate(zip(left[phase], widths[phase], strict=True)):
-            if relative and width > 6:
-                colour = INK if phase == "forward" else "white"
-                place, text = start + width / 2, percent(width / 100)
-                axes.text(place, row, text, ha="center", va="center", fontsize=8, color=colour)
-    if not relative:
-        for row, length in enumerate(widths.sum(axis=1)):
-            axes.text(length, row, f" {duration(length)}", va="center", fontsize=8, color=INK)
-        axes.set_xlim(right=1.15 * axes.get_xlim()[1])
-    axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
-    axes.set_xlabel("% of a training step" if relative else "milliseconds per 1,000 images")
+    spent = pd.DataFrame([each.phases for each in times], names)[list(PHASES)]
+    shares = spent.mul(100 / spent.sum(axis=1), axis=0)
+    shown = (shares if relative else spent).rename(columns=_STEP)
+    texts = [] if relative else [*map(duration, spent.sum(axis=1))]
     title = "Share of a step" if relative else "Time of a step"
-    entitle(axes, title, list(_STEP.values()), room=_ROOM)
+    words = "% of a training step" if relative else "milliseconds per 1,000 images"
+    look = {"stacked": True, "width": 0.62}
+    draw_bars(
+        axes, shown, title, words, colours=[PHASE_COLOURS[p] for p in PHASES], texts=texts, **look
+    )
+    drawn: Any = axes.containers
+    for phase, bars in zip(PHASES if relative else (), drawn, strict=False):
+        inside = [percent(share / 100) if share > 6 else "" for share in shares[phase]]
+        colour = INK if phase == "forward" else "white"
+        axes.bar_label(bars, inside, label_type="center", fontsize=8, color=colour)
 
 
 def _backward_longer(times: StepTimes) -> Answer:
@@ -433,8 +393,8 @@ MEASURES = {
     "sooner at": Measure(_until(reaches_sooner)),
     "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
-    "time selecting": _TIME(_until(_alone(_selecting)), "% of the time"),
-    "time in forward passes": _TIME(_until(_alone(_forward_share)), "% of the time of a whole run"),
+    "time selecting": _TIME(_until(_selecting), "% of the time"),
+    "time in forward passes": _TIME(_until(_forward_share), "% of the time of a whole run"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
 }

@@ -13,7 +13,6 @@ from reproductions.jiang2019.curves import (
     draw_errors,
     draw_front,
     front,
-    of_its_own,
     share,
     share_of_budgets,
 )
@@ -44,26 +43,12 @@ def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(p
     assert len(kept) == sum(one[1:] in expected for one in places)
 
 
-def test_shares_are_of_the_front_alone():
-    places = framed([("sb", 1, 9), ("stale", 2, 5), ("sb", 3, 7), ("sb", 4, 1)])
-    assert share(places, ["stale"]) == pytest.approx(100 / 3)
-    assert share(places, ["sb", "stale"]) == 100
-    assert share(framed([]), ["sb"]) == 0
-
-
 def test_equal_places_and_equal_errors_are_shared_whoever_is_listed_first():
     places = [("sb", 1, 9), ("stale", 1, 9), ("stale", 2, 5)]
     for each in (places, places[::-1]):
         assert share(framed(each), ["sb"]) == pytest.approx(25)
         # Until the last moment both are at 9; then Stale-SB leads alone.
         assert share_of_budgets(framed(each), ["sb"]) == pytest.approx(50, abs=0.5)
-
-
-def test_where_kath18_has_not_begun_to_select_its_places_are_traditional_training_s():
-    places = [("traditional", 1, 9), ("traditional", 2, 5), ("kath18", 1, 9), ("kath18", 2, 4)]
-    own = of_its_own(framed([*places, ("sb", 1, 9)]))
-    assert [*own.family] == ["traditional", "traditional", "kath18", "sb"]
-    assert share(own, ["kath18"]) == 50
 
 
 def shown(*keys, code=None):

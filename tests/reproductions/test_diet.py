@@ -8,7 +8,6 @@ from fixture_runs import fixture_point, fixture_run
 
 from reproductions.diet_sb import figures as diet
 from reproductions.evidence import Evidence
-from reproductions.jiang2019.scales import SCALES
 from reproductions.probes import pack
 from selective_backprop_lab.analysis.verdict import Verdict
 from selective_backprop_lab.records.frame import frame_of
@@ -25,15 +24,6 @@ def test_the_ratios_that_are_claimed_are_those_of_the_quoted_seconds():
         ratio = diet.SECONDS[claim.arms[0]] / diet.SECONDS["traditional"]
         assert claim.remark == f"; the poster {ratio:.2f}"
         assert diet.TABLE[claim.arms[0]] == claim.of
-
-
-@pytest.mark.parametrize("scale", [SCALES["small"], SCALES["full"]], ids=lambda scale: scale.name)
-def test_scores_and_selections_are_of_the_same_examples(scale):
-    ours, scored = (panel.setting for panel in diet.chosen(scale))
-    assert (ours.recipe.data, ours.limit) == (scored.recipe.data, scored.limit)
-    assert ours.recipe.data == "cifar100"
-    assert len({(each.recipe.data, each.limit) for each in scale.scored}) == 1
-    assert len({each.recipe.model for each in scale.scored}) == 2
 
 
 def test_the_time_of_an_epoch_leaves_warm_up_and_preparation_out():

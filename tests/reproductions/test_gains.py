@@ -1,14 +1,15 @@
 """Gains, and what is said of them, are those that can be worked out by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto.page import added, by_job, by_kind, compose, counts
+from reproductions.auto.page import by_job, counts
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged
-from reproductions.auto.tuning import Tuned
+from reproductions.auto.tuning import Tuned, tuned
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 
@@ -67,40 +68,6 @@ def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
     assert [row[2:5] for row in counts([few]).rows] == [("0", "0", "0")]
 
 
-def test_log_loss_is_taken_times_a_hundred():
-    found = results(CLICKS, {2: 5, 8: 3}, auto={2: 4, 8: 4})
-    assert found.error("auto", 2.0).mean == pytest.approx(20.0)
-    assert column("job, at a cost in passes", found)[0] == "Clicks at 2, 100 × log-loss"
-
-
-def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold():
-    shown = [
-        results(WRONG, {4: 5, 16: 9}, auto={4: 5.5, 16: 4}, infobatch={4: 5, 16: 5}),
-        results(PLAIN, {4: 5, 16: 4}, auto={4: 4, 16: 4}),
-    ]
-    assert [row[:5] for row in by_kind(shown).rows] == [
-        ("images as published", "2", "1", "1", "0"),
-        ("wrong labels", "2", "1", "0", "1"),
-        ("all", "4", "2", "1", "1"),
-    ]
-    assert [row[0:2] for row in counts(shown).rows] == [("auto", "4"), ("infobatch", "2")]
-    rows = {row[0]: row[2:4] for row in by_job(shown).rows}
-    assert rows["jobs: gains, level, loses"] == ["2, 1, 1", "0, 2, 0"]
-    assert rows["MNIST, 20 % wrong at 4"] == ["**+0.50**", "+0.00"]
-    assert rows["MNIST at 16"] == ["+0.00", "–"]
-
-
-def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
-    found = results(BY_NAME["mnist-skewed"], {2: 5, 8: 4}, auto={2: 4, 8: 4})
-    errors = [(error, 9.0) for error in found.runs.error]
-    shares = [{"class_shares": [0.75, 0.25]}] * len(errors)
-    runs = found.runs.assign(class_errors=errors, meters=shares)
-    plain = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    both = replace(found, runs=runs), plain
-    assert column("auto, as classes come", *both) == ["−0.75", "+0.00", "", ""]
-    assert "as classes come" not in compose([plain])
-
-
 def noisy(workload, curve, own):
     """As `results`, of `auto` at two lengths with errors of their own for each seed."""
     found = results(workload, curve, auto=dict.fromkeys(own, 0.0))
@@ -126,45 +93,48 @@ def test_jobs_of_a_page_are_judged_together():
     assert verdicts(pair) == ["level", "level"]
 
 
-def test_passes_are_said_of_a_job_that_gains_and_never_beyond_the_curve():
-    found = results(PLAIN, {1: 9, 4: 7, 16: 5, 32: 5}, auto={4: 6, 16: 4})
-    level = results(WRONG, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert column("passes", found, level) == ["2.0", "not within 32", "", ""]  # 8 passes for 4
-    assert "| passes |" not in compose([level])
-
-
-def test_what_chance_does_and_what_the_oracle_gains_stand_beside():
-    arms = {"auto": {4: 5.5, 16: 4}, "reseeded": {4: 5, 16: 9}, "oracle": {4: 5, 16: 1}}
-    found = results(WRONG, {4: 5, 16: 9}, **arms)
-    assert column("reseeded", found)[1] == "+0.00"  # its best length is 4, too
-    assert column("oracle", found)[1] == "**−4.00**"
-    assert by_kind([found]).rows[-1][1:5] == ("2", "0", "2", "0")
-    assert "what chance does" in by_kind([found]).rows[-1][0]
-    assert "what chance does" not in compose([results(PLAIN, {4: 5}, auto={4: 4})])
-
-
-def test_auto_with_a_rival_is_held_against_that_rival_alone():
-    arms = {"traditional+trimming": {4: 4, 16: 4}, "auto+trimming": {4: 3, 16: 4}, "auto": {4: 5}}
-    found = results(WRONG, {4: 5, 16: 9}, **arms)
-    assert added([found]).rows == [("trimming", "2", "1", "1", "0")]
-    assert column("traditional+trimming", found) == ["**−1.00**"] * 2
-    assert column("auto+trimming", found) == ["**−2.00**", "**−1.00**"]
-    assert "against the treatment alone" in compose([found])
-
-
-def test_what_is_not_on_record_is_named():
-    empty = results(PLAIN, {})
-    assert compose([empty]) == "Not on record yet: MNIST.\n"
-
-
-def test_each_workload_is_of_one_kind():
-    names = ("mnist-skewed", "mnist-20-wrong", "mnist-1d", "clicks", "source-bytes", "mnist-copies")
-    assert [BY_NAME[name].kind for name in names] == [
-        "skewed or repeated",
-        "wrong labels",
-        "images as published",
-        "tables",
-        "text",
-        "skewed or repeated",
+def tried(arm, budget, rate, errors, **changes):
+    config = {"budget": budget, "budget_unit": "cost", "recipe": {"learning_rate": rate}}
+    return [
+        fixture_run(arm, seed, (50.0, error), config=config, **changes)
+        for seed, error in enumerate(errors)
     ]
-    assert BY_NAME["help-bytes-after-source-bytes"].kind == "fine-tuning"
+
+
+def test_each_strategy_and_length_has_the_rate_of_its_own_lowest_mean():
+    runs = [
+        *tried("traditional", 2.0, 0.2, [4.0, 5.0]),
+        *tried("traditional", 2.0, 0.1, [3.9, 5.5]),
+        *tried("traditional", 2.0, 0.05, [6.0, 6.0]),
+        *tried("traditional", 8.0, 0.1, [2.0, 2.0]),
+        *tried("traditional", 8.0, 0.05, [1.0, 1.0]),
+        *tried("auto", 2.0, 0.05, [9.0, 9.0]),
+        *tried("auto", 2.0, 0.1, [4.0, 3.0]),
+        *tried("auto", 2.0, 0.2, [8.0, 8.0]),
+    ]
+    found = tuned(frame_of(runs))
+    assert {cell: (each.rate, each.error, each.edge) for cell, each in found.items()} == {
+        ("traditional", Budget("cost", 2.0)): (0.2, 4.5, 1),
+        ("traditional", Budget("cost", 8.0)): (0.05, 1.0, -1),
+        ("auto", Budget("cost", 2.0)): (0.1, 3.5, 0),
+    }
+    first = found["traditional", Budget("cost", 2.0)]
+    assert list(first.errors.items()) == [(0.05, 6.0), (0.1, pytest.approx(4.7)), (0.2, 4.5)]
+
+
+@pytest.mark.parametrize("errors", [[1.0], [1.0, math.nan]])
+def test_a_rate_at_which_a_seed_diverged_is_not_taken_and_bounds_the_grid(errors):
+    runs = [*tried("auto", 2.0, 0.1, [4.0, 4.0]), *tried("auto", 2.0, 0.05, [5.0, 5.0])]
+    ((_, found),) = tuned(frame_of([*runs, *tried("auto", 2.0, 0.2, errors)])).items()
+    assert (found.rate, found.edge) == (0.1, 0)
+    assert found.errors[0.2] == math.inf
+
+
+def test_what_did_not_finish_does_not_count_and_one_rate_is_at_no_edge():
+    runs = [
+        *tried("auto", 2.0, 0.1, [4.0, 4.0]),
+        *tried("auto", 2.0, 0.2, [1.0, 1.0], finished=False),
+    ]
+    ((_, found),) = tuned(frame_of(runs)).items()
+    assert (found.errors, found.edge) == ({0.1: 4.0}, 0)
+    assert tuned(frame_of(tried("auto", 2.0, 0.1, [math.nan]))) == {}

@@ -3,14 +3,18 @@ from dataclasses import replace
 import pytest
 import torch
 from fixture_lab import few_digits
-from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
+from fixture_papers import fixture_panel, fixture_scale, judged
 from fixture_runs import fixture_run
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reproductions.drawing import draw_images
 from reproductions.jiang2019 import inside
+from reproductions.measures import follow, lowest, over_training, overlap, standing
 from reproductions.papers import FIGURES
-from reproductions.probes import pack
+from reproductions.probes import LossRanks, pack, unpack
 from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, _ = Verdict
@@ -42,17 +46,6 @@ def observing(probes, seen, seed):
 
 def verdicts(name, panel):
     return [(quote, finding.verdict) for quote, finding in judged(name, panel)]
-
-
-@pytest.mark.parametrize(
-    ("epochs", "evaluations", "epoch"),
-    [(20, 12, 10.0), (5, 4, 5.0), (160, 50, 9.6), (13, 12, 9.75)],
-)
-def test_a_snapshot_is_of_the_look_nearest_to_epoch_ten(epochs, evaluations, epoch):
-    setting = fixture_setting(epochs=epochs, evaluations=evaluations)
-    (panel,) = FIGURES["fig-8"].panels(fixture_scale(setting))
-    moments = [probe.moment for arm in panel.arms for probe in arm.plan.probes]
-    assert moments == pytest.approx([epoch / epochs] * 2)
 
 
 def ranked(order):
@@ -91,3 +84,56 @@ def test_images_lie_in_reading_order_with_their_classes():
         assert torch.equal(sheet[top : top + 8, left : left + 8, 1], data.train_inputs[index, 0])
     names = [data.class_names[int(data.train_labels[index])] for index in indices]
     assert [text.get_text() for text in panel.texts] == names
+
+
+NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
+SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])
+
+
+@given(st.lists(st.integers(0, 65535)))
+def test_numbers_come_back_as_they_were_packed(numbers):
+    assert unpack(pack(torch.tensor(numbers, dtype=torch.int64))).tolist() == numbers
+
+
+@given(NUMBERS, SHARES)
+def test_the_lowest_fill_their_share_and_those_that_tie_divide_what_is_left(numbers, share):
+    found = lowest(torch.tensor(numbers), share).tolist()
+    room = max(1, round(share * len(numbers)))
+    assert sum(found) == pytest.approx(room)
+    for number, part in zip(numbers, found, strict=True):
+        lower, equal = sum(n < number for n in numbers), numbers.count(number)
+        assert part == pytest.approx(min(1.0, max(0.0, (room - lower) / equal)))
+
+
+@given(NUMBERS, SHARES, st.randoms(use_true_random=False))
+def test_overlap_does_not_hang_on_the_order_of_the_examples(numbers, share, random):
+    other = [random.randint(0, 9) for _ in numbers]
+    order = random.sample(range(len(numbers)), len(numbers))
+    one, two = torch.tensor(numbers), torch.tensor(other)
+    there, back = overlap(one, two, share), overlap(two, one, share)
+    assert overlap(one[order], two[order], share) == pytest.approx(there) == pytest.approx(back)
+
+
+def test_overlap_is_all_nothing_or_what_chance_gives():
+    rising = torch.arange(8)
+    assert overlap(rising, 2 * rising, 0.25) == 100
+    assert overlap(rising, -rising, 0.25) == 0
+    assert overlap(rising, torch.zeros(8), 0.25) == 25
+
+
+@given(NUMBERS)
+def test_a_standing_counts_what_is_lower_and_half_of_what_is_equal(numbers):
+    expected = [sum(n < m for n in numbers) + numbers.count(m) / 2 for m in numbers]
+    assert standing(torch.tensor(numbers)).tolist() == expected
+
+
+def test_a_number_is_followed_over_the_length_of_a_run_and_averaged_from_a_share_of_it_on():
+    seen = [
+        Observation(probe="LossRanks()", progress=at, seen={"moved": n})
+        for at, n in ((0.25, 9), (0.5, 2), (1, 4))
+    ]
+    runs = frame_of([replace(fixture_run(), observations=tuple(seen))])
+    curve = follow(runs, LossRanks, lambda each: each.moved, 8)
+    assert (list(curve.x), list(curve.mean)) == ([2, 4, 8], [9, 2, 4])
+    assert [*over_training(runs, LossRanks, lambda each: each.moved)] == [5]
+    assert [*over_training(runs, LossRanks, lambda each: each.moved, since=0.5)] == [3]

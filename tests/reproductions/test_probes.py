@@ -27,12 +27,15 @@ def scene():
     return ProbeContext(model, data, torch.device("cpu"))
 
 
+def normalised(data, images):
+    mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
+    return (images.float() / 255 - mean) / std
+
+
 @torch.no_grad()
 def logits(scene):
     data = scene.data
-    mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
-    images = (data.train_inputs[:COUNT].float() / 255 - mean) / std
-    return scene.model(images), data.train_labels[:COUNT]
+    return scene.model(normalised(data, data.train_inputs[:COUNT])), data.train_labels[:COUNT]
 
 
 def places(values):
@@ -101,11 +104,6 @@ def test_selections_are_counted_over_a_whole_run():
     counts = unpack(observation.seen["counts"])
     assert counts.tolist() == [seen.count(index) for index in range(len(counts))]
     assert counts.sum() == run.points[-1].trained
-
-
-def normalised(data, images):
-    mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
-    return (images.float() / 255 - mean) / std
 
 
 def test_confidences_are_sorted_and_the_surest_bin_is_the_last(scene):

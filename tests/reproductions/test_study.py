@@ -82,17 +82,6 @@ def test_rates_are_found_with_seeds_of_their_own_and_then_trained_at(made):
     assert f"{CELLS * 2} runs: 0 on record" in said
 
 
-def test_the_page_has_the_gain_of_each_job_and_what_it_is_made_of(made):
-    out, said = made
-    page = page_of(out)
-    assert page.startswith("# Tiny\n")
-    for job in ("Few digits at 1", "Few digits at 2", "Few digits, skewed at 2"):
-        assert page.count(f"| {job} | ") == 1
-    assert "| jobs: gains, level, loses | " in page
-    assert f"{2 * CELLS} runs of seeds 7 and 8, and {2 * CELLS} that found learning rates" in page
-    assert "infobatch" in said
-
-
 def test_nothing_is_trained_again_and_what_is_packed_is_found(made, tmp_path, monkeypatch):
     shutil.copytree(made[0], tmp_path, dirs_exist_ok=True)
     pack_finished(tmp_path / RUNS)
@@ -154,23 +143,6 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
     assert tried(highest) == sorted(highest)
 
 
-def test_all_strategies_are_tried_at_the_rates_that_one_of_them_led_to(monkeypatch):
-    monkeypatch.setattr(protocol, "WIDEST", 8.0)
-    monkeypatch.setattr(protocol, "FACTORS", (0.5, 1.0, 2.0))
-    arms = ("traditional", "selective-backprop")
-    length = PLAIN.cells(("selective-backprop",))[0][1]
-    found = {
-        ("traditional", length): Tuned({0.025: 1.0, 0.05: 2.0, 0.1: 3.0, 0.2: 4.0}),
-        ("selective-backprop", length): Tuned({0.05: 2.0, 0.1: 1.0, 0.2: 2.0}),
-    }
-    tried = {arm: set() for arm in arms}
-    for plan in PLAIN.tuning_plans(arms, found, "cpu"):
-        if plan.length == length:
-            tried[plan.arm].add(plan.recipe.learning_rate)
-    assert sorted(tried["traditional"]) == [0.0125, 0.025, 0.05, 0.1, 0.2]
-    assert tried["selective-backprop"] == tried["traditional"]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -193,16 +165,6 @@ def test_missing_data_are_named_before_anything_is_trained(tmp_path):
 
 
 IMAGES = ("develop", "confirm")
-
-
-@pytest.mark.parametrize("stage", IMAGES)
-def test_every_workload_has_a_name_of_its_own_and_traditional_training_at_six_lengths(stage):
-    workloads = STAGES[stage].workloads
-    assert len({workload.name for workload in workloads}) == len(workloads) >= 12
-    for workload in workloads:
-        assert len(workload.lengths) >= 6
-        assert [*workload.lengths] == sorted(workload.lengths)
-        assert {*workload.compared} < {*workload.lengths[1:-1]}
 
 
 def test_the_stages_share_no_data_and_no_seed():

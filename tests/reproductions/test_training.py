@@ -1,5 +1,6 @@
 """Settings are trained as they say, and what is missing is trained."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,16 +8,17 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 from fixture_runs import fixture_run
 
+import selective_backprop as sb
 from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import find_figures
-from reproductions.settings import SHORTENED, cost_of_sb, make_arm
+from reproductions.settings import cost_of_sb, make_arm
 from reproductions.training import (
-    default_jobs,
-    elapsed_of,
+    StepTiming,
     file_of,
     is_done,
     pace_of,
+    read_step_times,
     seconds_left,
     train_missing,
 )
@@ -31,27 +33,12 @@ def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
     assert last.cost == pytest.approx(cost_of_sb(SETTING), rel=0.15)
 
 
-def test_a_shortened_schedule_costs_what_sb_does_or_a_share_of_the_run():
-    lengths = {key: make_arm(key, SETTING).plan.length for key in SHORTENED}
-    assert {length.unit for length in lengths.values()} == {"cost"}
-    assert lengths["shortened"].value == pytest.approx(cost_of_sb(SETTING), abs=0.01)
-    assert [lengths[key].value for key in ("half", "third", "quarter")] == [2.0, 1.33, 1.0]
-
-
 def test_every_strategy_has_the_same_warm_up():
     for key in ("random", "scored", "sb", "stale"):
         last = carry_out(make_arm(key, SETTING).plan, few_digits()).points[-1]
         assert last.trained > 256  # the first epoch alone has so many
         settings = make_arm(key, SETTING).plan.settings
         assert settings.random_warmup == settings.warmup == 1 / 4
-
-
-def test_a_tuned_strategy_trains_at_its_own_learning_rate():
-    tuned = replace(SETTING, learning_rates={"sb": 0.3, "half": 0.2})
-    rates = {
-        key: make_arm(key, tuned).plan.recipe.learning_rate for key in ("sb", "half", "random")
-    }
-    assert rates == {"sb": 0.3, "half": 0.2, "random": 0.1}
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
@@ -64,14 +51,8 @@ def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
     assert scale.pruned.hours is None
 
 
-def lasting(took, **end):
-    ended = f"2020-01-01T00:00:{took:02d}+00:00"
-    return replace(fixture_run(), end={"status": "finished", "ended": ended, **end})
-
-
-def test_a_record_says_how_long_its_run_took_whatever_the_clock_said():
-    assert elapsed_of(lasting(37)) == 37.0
-    assert elapsed_of(lasting(37, elapsed=12.5)) == 12.5
+def lasting(took):
+    return replace(fixture_run(), end={"status": "finished", "elapsed": float(took)})
 
 
 def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypatch):
@@ -96,14 +77,6 @@ def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):
     assert "3 runs: 1 on record, 2 to do, about " in screen.text
 
 
-def test_epochs_change_every_length_but_those_of_young_nets():
-    scale = SCALES[ScaleName.SMALL].lasting(5)
-    lengths = {key: make_arm(key, scale.main[0]).plan.length.value for key in ("sb", "third")}
-    assert lengths == {"sb": 5.0, "third": 1.67}
-    assert {each.recipe.epochs for each in (*scale.main, *scale.gated, scale.pruned)} == {5}
-    assert {each.recipe.epochs for each in scale.scored} == {2}
-
-
 def test_the_longest_run_is_begun_first_where_several_run_at_a_time(tmp_path, monkeypatch):
     begun = []
     monkeypatch.setattr(training, "run_grid", lambda plans, *_, **__: begun.append(plans))
@@ -117,7 +90,23 @@ def test_the_longest_run_is_begun_first_where_several_run_at_a_time(tmp_path, mo
     assert order == ["traditional", "sb", "stale", "random", "half", "third"]
 
 
-def test_threads_leave_room_for_fewer_runs_and_a_gpu_for_one(monkeypatch):
-    monkeypatch.setattr("reproductions.training.hardware", lambda: {"cores": 8})
-    assert [default_jobs("cpu", threads) for threads in (1, 2, 3, 16)] == [8, 4, 2, 1]
-    assert default_jobs("cuda", 1) == 1
+TIMING = StepTiming(fixture_setting().recipe)
+
+
+def test_times_are_recorded_whole_and_read_back(tmp_path):
+    TIMING.measure(tmp_path, root=None, command="typed")
+    assert [path.name for path in tmp_path.iterdir()] == [TIMING.file(tmp_path).name]
+    found = read_step_times(TIMING.file(tmp_path))
+    assert found.config == TIMING.config()
+    assert all(found.phases[name] > 0 for name in ("forward", "backward", "step"))
+    assert 0 < found.backward.low <= found.backward.median <= found.backward.high
+
+
+@pytest.mark.parametrize("changes", [{"kind": "run"}, {"hardware": "fast"}, {"phases": 3}, None])
+def test_what_is_no_record_of_times_is_told_of(tmp_path, changes):
+    TIMING.measure(tmp_path, root=None, command="typed")
+    path = TIMING.file(tmp_path)
+    content = "" if changes is None else json.dumps(json.loads(path.read_text()) | changes)
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
+        read_step_times(path)
