@@ -204,7 +204,7 @@ def test_recorded_losses_are_those_of_the_training_forward():
         return losses
 
     def keep(epoch, logs):
-        recorded.append(trainer.loader.ledger.recorded.observe().scores[0].clone())
+        recorded.append(torch.tensor(trainer.loader.ledger.recorded.observe().scores[0]))
 
     trainer = SelectiveFit(make_model(loss=loss), sb.recorded_sb(rate=1 / 2))
     options = {"batch_size": 8, "epochs": 2, "verbose": 0, "validation_data": digits(48)}
