@@ -44,54 +44,37 @@ SCORERS = {
 }
 
 
-def start(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.RunningScorer:
+def start(
+    scorer: sb.scorers.AbstractScorer, model: nn.Module, device: str = "cuda"
+) -> sb.scorers.RunningScorer:
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     def outputs(model: nn.Module, batch: Any) -> Any:
         return model(batch[0]), batch[1]
 
-    device = torch.device("cuda", torch.cuda.current_device())
-    return scorer.start(
-        sb.scorers.Context(BATCH, WINDOW, model, losses, outputs, device=device, rate=1 / 3)
-    )
+    placed = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else None
+    context = sb.scorers.Context(BATCH, WINDOW, model, losses, outputs, device=placed, rate=1 / 3)
+    return scorer.start(context)
+
+
+def windows(count: int = EXAMPLES // WINDOW) -> list[tuple[Tensor, ...]]:
+    columns = examples().tensors
+    return [tuple(column[i * WINDOW :][:WINDOW] for column in columns) for i in range(count)]
 
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_scores_on_the_device_are_those_of_the_cpu(name):
     exact = SCORERS["error norm"] if name == "error norm" else sb.scorers.Forward()
-    columns = examples().tensors
-    model = net()
-    expected = torch.cat(
-        [
-            score_on_host(exact, model, tuple(column[i : i + WINDOW] for column in columns))
-            for i in range(0, EXAMPLES, WINDOW)
-        ]
-    )
-    running = start(SCORERS[name], model)
-    found = torch.cat(
-        [
-            running.score(tuple(column[i : i + WINDOW].cuda() for column in columns), None)
-            for i in range(0, EXAMPLES, WINDOW)
-        ]
-    )
-    assert found.is_cuda
-    assert found.dtype == torch.float32
-    close = 5e-2 if "bf16" in name else 2e-3
-    torch.testing.assert_close(found.cpu(), expected, rtol=close, atol=close)
-
-
-def score_on_host(scorer: sb.scorers.Forward, model: nn.Module, batch: Any) -> Tensor:
-    twin = Net()
+    model, twin = net(), Net()
     twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
-
-    def losses(model: nn.Module, batch: Any) -> Tensor:
-        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
-
-    def outputs(model: nn.Module, batch: Any) -> Any:
-        return model(batch[0]), batch[1]
-
-    return scorer.start(sb.scorers.Context(BATCH, WINDOW, twin, losses, outputs)).score(batch, None)
+    on_host = start(exact, twin, "cpu")
+    expected = torch.cat([on_host.score(batch, None) for batch in windows()])
+    running = start(SCORERS[name], model)
+    batches = [tuple(column.cuda() for column in batch) for batch in windows()]
+    found = torch.cat([running.score(batch, None) for batch in batches])
+    assert (found.is_cuda, found.dtype) == (True, torch.float32)
+    torch.testing.assert_close(found.cpu(), expected, rtol=2e-3, atol=2e-3)
 
 
 @COMPILED
@@ -105,18 +88,15 @@ def test_losses_that_a_compiled_model_returns_are_kept_as_scores(mode):
         def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
             return functional.cross_entropy(self.model(inputs), targets, reduction="none")
 
-    model = Losses(net())
-    compiled: Any = torch.compile(model, mode=mode, dynamic=False)
-    running, exact = (
-        sb.scorers.Forward().start(
-            sb.scorers.Context(
-                BATCH, WINDOW, each, lambda model, batch: model(*batch), device=torch.device("cuda")
-            )
+    def begin(each: Any) -> sb.scorers.RunningScorer:
+        losses, cuda = lambda model, batch: model(*batch), torch.device("cuda")
+        return sb.scorers.Forward().start(
+            sb.scorers.Context(BATCH, WINDOW, each, losses, device=cuda)
         )
-        for each in (compiled, model)
-    )
-    columns = [column.cuda() for column in examples().tensors]
-    batches = [[c[i : i + WINDOW] for c in columns] for i in range(0, 4 * WINDOW, WINDOW)]
+
+    model = Losses(net())
+    running, exact = begin(torch.compile(model, mode=mode, dynamic=False)), begin(model)
+    batches = [tuple(column.cuda() for column in batch) for batch in windows(4)]
     for _ in range(3):  # graphs are captured at the second pass
         found = [running.score(batch, None) for batch in batches]
     expected = [exact.score(batch, None) for batch in batches]
@@ -126,10 +106,8 @@ def test_losses_that_a_compiled_model_returns_are_kept_as_scores(mode):
 @pytest.mark.parametrize("name", SCORERS)
 def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
     model = net()
-    losses = train_without_waiting(
-        model, make_loader(model, scored(EXACT["percentile"], SCORERS[name]))
-    )
-    assert bool(torch.stack(losses).isfinite().all())
+    loader = make_loader(model, scored(EXACT["percentile"], SCORERS[name]))
+    assert bool(torch.stack(train_without_waiting(model, loader)).isfinite().all())
 
 
 def test_a_check_is_made_without_waiting_until_it_ends():

@@ -33,36 +33,26 @@ def test_it_takes_on_weights_buffers_and_modes_when_it_is_updated_and_only_then(
         assert [each.training for each in twin.modules()] == [m.training for m in model.modules()]
 
 
-def test_parameters_that_are_shared_are_shared_in_the_copy():
+def test_an_update_allocates_no_tensors_anew_and_what_is_shared_stays_shared():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 3))
     model[1].weight = model[0].weight
-    twin = copy_model(model)
-    step(model)
-    update(twin, model)
-    assert twin[1].weight is twin[0].weight
-    assert outputs(twin) == outputs(model)
-
-
-def test_an_update_allocates_no_tensors_anew():
-    model = fresh_net()
     twin = copy_model(model)
     places = [tensor.data_ptr() for tensor in tensors_of(twin).values()]
     for _ in range(3):
         step(model)
         update(twin, model)
+    assert twin[1].weight is twin[0].weight
+    assert outputs(twin) == outputs(model)
     assert [tensor.data_ptr() for tensor in tensors_of(twin).values()] == places
     assert not set(places) & {tensor.data_ptr() for tensor in tensors_of(model).values()}
 
 
-def test_a_model_whose_parts_changed_is_refused():
+def test_a_model_whose_parts_changed_or_that_cannot_be_copied_is_refused():
     model = nn.Sequential(nn.Linear(2, 3))
     twin = copy_model(model)
     model[0] = nn.Linear(2, 5)
     with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight.*changed"):
         update(twin, model)
-
-
-def test_a_model_that_cannot_be_copied_is_refused():
     model = fresh_net()
     model.lock = threading.Lock()
     with pytest.raises(sb.ConfigurationError, match=r"\(Net\).*pickle"):

@@ -26,6 +26,8 @@ from torch.utils.data import DataLoader
 import selective_backprop as sb
 from selective_backprop.scorers._agreement import measure
 
+FORWARD = sb.scorers.Forward()
+
 
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("autocast", [False, True])
@@ -121,10 +123,7 @@ def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
 
 def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
     model = fresh_net()
-    running = begin(
-        Ahead(sb.scorers.Forward(), 4, check=sb.experimental.Check(2, least=0)),
-        model,
-    )
+    running = begin(Ahead(sb.scorers.Forward(), 4, check=sb.experimental.Check(2, least=0)), model)
     found = []
     for i in range(4):
         wait = running.begin(BATCH, None)
@@ -151,35 +150,23 @@ def test_what_remembers_scores_passes_on_what_is_begun():
         assert plain.begin(of(2), torch.arange(2))().tolist() == [1] * 2
 
 
-@pytest.mark.parametrize(
-    ("window", "rate", "options", "ahead"),
-    [
+def test_as_many_batches_are_begun_ahead_as_a_window_needs():
+    for window, rate, options, ahead in (
         (24, 1 / 3, {}, 3),
         (20, 0.4, {}, 3),
         (8, 1.0, {}, 1),
         (None, 1 / 4, {}, 4),
         (None, None, {}, 1),
         (24, 1 / 3, {"ahead": 7}, 7),
-    ],
-)
-def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options, ahead):
-    context = sb.scorers.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
-    assert Ahead(sb.scorers.Forward(), 2, **options).start(context).ahead == ahead
-
-
-def test_one_does_not_go_inside_another():
-    inner = Ahead(sb.scorers.Forward(), 8)
-    with pytest.raises(sb.ConfigurationError, match="scores beside the training"):
-        begin(Ahead(inner, 2), fresh_net())
+    ):
+        context = sb.scorers.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
+        assert Ahead(FORWARD, 2, **options).start(context).ahead == ahead
 
 
 def test_a_cheap_scorer_goes_inside():
-    model = fresh_net()
-    scorer = sb.scorers.Excess(
-        sb.scorers.ReferenceLosses(torch.arange(16.0)),
-        Coarse(8, None),
-    )
-    context = sb.scorers.Context(8, 16, model, losses, examples=16, rate=1 / 2)
+    reference = sb.scorers.ReferenceLosses(torch.arange(16.0))
+    scorer = sb.scorers.Excess(reference, Coarse(8, None))
+    context = sb.scorers.Context(8, 16, fresh_net(), losses, examples=16, rate=1 / 2)
     found, expected = (
         each.start(context).score(BATCH, torch.arange(16)).tolist()
         for each in (Ahead(scorer, 2), scorer)
@@ -187,12 +174,16 @@ def test_a_cheap_scorer_goes_inside():
     assert found == expected
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_device_other_than_cuda_is_refused(device):
-    with pytest.raises(sb.ConfigurationError, match=f"CUDA.*{device}.*without Pipelined"):
-        begin(sb.experimental.Pipelined(sb.scorers.Forward(), 2), fresh_net().to(device))
-
-
-def test_without_a_model_there_is_nothing_to_copy():
-    with pytest.raises(sb.ConfigurationError, match="there is none"):
-        begin(sb.experimental.Pipelined(sb.scorers.Forward(), 2), None)
+@pytest.mark.parametrize(
+    ("scorer", "device", "message"),
+    [
+        (Ahead(Ahead(FORWARD, 8), 2), "cpu", "scores beside the training"),
+        (sb.experimental.Pipelined(FORWARD, 2), "cpu", "CUDA.*cpu.*without Pipelined"),
+        (sb.experimental.Pipelined(FORWARD, 2), "meta", "CUDA.*meta.*without Pipelined"),
+        (sb.experimental.Pipelined(FORWARD, 2), None, "there is none"),
+    ],
+)
+def test_another_inside_a_device_other_than_cuda_and_no_model_are_refused(scorer, device, message):
+    model = None if device is None else fresh_net().to(device)
+    with pytest.raises(sb.ConfigurationError, match=message):
+        begin(scorer, model)

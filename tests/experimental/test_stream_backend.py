@@ -4,13 +4,15 @@ import copy
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Net, fresh_net, same_tensors
-from fixture_pipelined import BATCHES, InLine, begin, losses
+from fixture_cuda import no_waiting
+from fixture_loaders import fresh_net, same_tensors
+from fixture_pipelined import BATCHES, InLine, losses
 from torch import nn
 from unhooked import unhooked
 
@@ -139,17 +141,6 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
     assert len(log["staged"]) == len(log["taken"]) == -(-len(BATCHES) // every)
 
 
-def test_scores_are_those_of_a_copy_in_line(bench):
-    other = fresh_net()
-    inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), 3)
-    for i, batch in enumerate(BATCHES):
-        wait = bench.backend.begin(batch, torch.arange(8), renew=i % 3 == 0)
-        assert wait().tolist() == inline.score(batch, None).tolist()
-        for model in (bench.model, other):
-            torch.manual_seed(i)
-            step(model, batch)
-
-
 def test_another_backend_goes_on_from_its_state(bench):
     bench.backend.begin(BATCHES[0], None, renew=True)
     weights = bench.backend.weights()
@@ -161,47 +152,44 @@ def test_another_backend_goes_on_from_its_state(bench):
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
 
 
-def on(device: str, batch: Any) -> Any:
-    return tuple(column.to(device) for column in batch)
+def on_cuda(batch: Any) -> Any:
+    return tuple(column.cuda() for column in batch)
 
 
-def run_ahead(scorer: sb.scorers.AbstractScorer, *, ahead: int, device: str = "cuda:0") -> Any:
-    """Scores and final weights of a training; the batch's memory is let go at once."""
+def prepare() -> tuple[nn.Module, sb.scorers.Context]:
     torch.manual_seed(0)
-    model = fresh_net().to(device)
-    weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to(device)))
-    context = sb.scorers.Context(8, 16, model, weighted, device=torch.device(device), rate=1 / 2)
-    running = scorer.start(context)
-    found, begun = [], deque()
+    model = fresh_net().cuda()
+    weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).cuda()))
+    device = torch.device("cuda:0")
+    return model, sb.scorers.Context(8, 16, model, weighted, device=device, rate=1 / 2)
+
+
+def run_ahead(scorer: sb.scorers.AbstractScorer, ahead: int) -> Any:
+    """Scores and final weights of a training; the batch's memory is let go at once."""
+    model, context = prepare()
+    running, found, begun = scorer.start(context), [], deque()
     for i, batch in enumerate(BATCHES):
-        begun.append(running.begin(on(device, batch), None) if ahead else None)
-        if not ahead:
-            found.append(running.score(on(device, batch), None))
-        elif len(begun) > ahead:
+        begun.append(running.begin(on_cuda(batch), None))
+        if len(begun) > ahead:
             found.append(begun.popleft()())
         if i >= ahead:
-            step(model, on(device, batch))
-    found += [wait() for wait in begun if wait is not None]
+            step(model, on_cuda(batch))
+    found += [wait() for wait in begun]
     return [scores.tolist() for scores in found], model.state_dict()
 
 
 def in_line(ahead: int, every: int) -> Any:
     """The same, of a copy that scores in line, trained on from the same batch on."""
-    torch.manual_seed(0)
-    model = fresh_net().to("cuda:0")
-    weighted = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3).to("cuda:0")))
+    model, context = prepare()
 
     def begin_copy() -> sb.scorers.RunningScorer:
-        twin, device = copy.deepcopy(model), torch.device("cuda:0")
-        context = sb.scorers.Context(8, 16, twin, weighted, device=device, rate=1 / 2)
-        return sb.scorers.Forward().start(context)
+        return sb.scorers.Forward().start(replace(context, model=copy.deepcopy(model)))
 
-    running = InLine(begin_copy, every)
-    found = []
+    running, found = InLine(begin_copy, every), []
     for i, batch in enumerate(BATCHES):
-        found.append(running.score(on("cuda:0", batch), None).tolist())
+        found.append(running.score(on_cuda(batch), None).tolist())
         if i >= ahead:
-            step(model, on("cuda:0", batch))
+            step(model, on_cuda(batch))
     return found, model.state_dict()
 
 
@@ -218,16 +206,10 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
 
 @pytest.mark.cuda
 def test_on_cuda_the_host_never_waits():
-    model = Net().cuda()
-    context = sb.scorers.Context(8, 16, model, losses, device=torch.device("cuda:0"), rate=1 / 2)
-    running = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None).start(context)
-    batches = [on("cuda:0", batch) for batch in BATCHES]
+    pipelined = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None)
+    running, batches = pipelined.start(prepare()[1]), [on_cuda(batch) for batch in BATCHES]
     running.score(batches[0], None)  # the first pass finds out which buffers move
-    mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         waits = [running.begin(batch, None) for batch in batches]
         scores = [wait() for wait in waits]
-    finally:
-        torch.cuda.set_sync_debug_mode(mode)
     assert all(bool(each.isfinite().all()) for each in scores)

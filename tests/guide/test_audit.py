@@ -36,15 +36,6 @@ def test_the_ranking_is_the_plain_one_s(doubts):
     assert suspects.suspicious == sum(value > 0 for value in expected)
 
 
-def test_an_example_that_is_looked_at_more_often_is_more_suspicious_at_equal_doubt():
-    table = losses_of([[0.25], [0.25, 0.25, 0.25], []])
-    assert sb.guide.audit(table).indices.tolist() == [1, 0]
-
-
-def test_later_looks_weigh_more():
-    assert sb.guide.audit(losses_of([[1.0, -1.0], [-1.0, 1.0]])).indices.tolist() == [1, 0]
-
-
 def test_a_ledger_is_read_in_the_order_of_its_epochs():
     ledger = sb.scorers.Ledger(2, depth=2)
     with pytest.raises(sb.ConfigurationError, match="holds no losses yet"):
@@ -58,23 +49,22 @@ def test_a_ledger_is_read_in_the_order_of_its_epochs():
     assert suspects.looks.tolist() == [3, 3]
 
 
-def test_losses_of_one_look_are_ranked_as_they_are_and_tensors_do_as_well():
+def test_an_array_is_ranked_in_whatever_order_it_lies_in_memory_and_tensors_are_as_well():
     losses = torch.tensor([0.1, 3.0, math.nan, 1.0], requires_grad=True)
     assert sb.guide.audit(losses).indices.tolist() == [1, 3, 0]
-
-
-def test_an_array_is_read_in_whatever_order_it_lies_in_memory():
     losses = np.array([[0.1, 3.0], [2.0, 0.2]])
     expected = sb.guide.audit(losses[::-1].copy())
     assert sb.guide.audit(losses[::-1]).suspicion.tolist() == expected.suspicion.tolist()
 
 
-def test_a_share_of_the_list_is_one_of_the_data_set():
+def test_a_share_of_the_list_is_one_of_the_data_set_and_of_losses_alone_nobody_knows_what_is_rare():
     suspects = sb.guide.audit(np.array([0.1, 3.0, np.nan, 1.0]))
     assert suspects.top(0.5).tolist() == [1, 3]
     assert suspects.top(1.0).tolist() == [1, 3, 0]
     with pytest.raises(sb.ConfigurationError, match="a twentieth"):
         suspects.top(5)
+    with pytest.raises(sb.ConfigurationError, match="give Doubts"):
+        suspects.likely()
 
 
 @pytest.mark.parametrize(
@@ -96,22 +86,26 @@ def test_what_cannot_be_audited_is_refused(evidence, words):
 
 
 @given(st.integers(0, 2**31), st.integers(2, 4), st.integers(1, 3))
-def test_noted_doubts_are_those_of_the_plain_twin(seed, classes, passes):
+def test_noted_doubts_are_those_of_the_plain_twin_and_the_last_prediction(seed, classes, passes):
     random = torch.Generator().manual_seed(seed)
-    doubts, plain = sb.guide.Doubts(5), [[] for _ in range(5)]
+    doubts, plain, last = sb.guide.Doubts(5), [[] for _ in range(5)], {}
     for _ in range(passes):
         indices = torch.randperm(4, generator=random)[:3]  # the last never
-        outputs = 3 * torch.randn(3, classes, generator=random)
+        outputs = (3 * torch.randn(3, classes, generator=random)).requires_grad_()
         labels = indices % classes
         doubts.note(indices, outputs, labels)
-        for index, logits, label in zip(indices, outputs.tolist(), labels, strict=True):
+        for index, logits, label in zip(indices.tolist(), outputs.tolist(), labels, strict=True):
             plain[index].append(doubt(logits, int(label)))
+            odds = [math.exp(each) for each in logits]
+            last[index] = odds.index(max(odds)), max(odds) / sum(odds)
     suspects = sb.guide.audit(doubts)
-    looked = [index for index in range(5) if plain[index]]
-    assert sorted(suspects.indices) == looked
+    assert sorted(suspects.indices) == sorted(last)
     expected = [suspicion(plain[index]) for index in suspects.indices]
     np.testing.assert_allclose(suspects.suspicion, expected, atol=1e-5)
     assert (suspects.labels == suspects.indices % classes).all()
+    predicted, sure = zip(*(last[index] for index in suspects.indices), strict=True)
+    assert suspects.predictions.tolist() == [*predicted]
+    np.testing.assert_allclose(suspects.confidences, sure, rtol=1e-4)
 
 
 def test_rows_of_one_example_in_a_batch_weigh_the_same():
@@ -123,45 +117,13 @@ def test_rows_of_one_example_in_a_batch_weigh_the_same():
     assert sb.guide.audit(doubts).suspicion.tolist() == pytest.approx([(3 * (3 / 5) - 1) / 4])
 
 
-def test_the_last_prediction_and_its_confidence_are_noted():
-    doubts = sb.guide.Doubts(3)
-    outputs = torch.tensor([[0.0, 2.0], [2.0, 0.0]], requires_grad=True)
-    doubts.note(torch.tensor([0, 2]), outputs.flip(0), torch.tensor([0, 0]))
-    doubts.note(torch.tensor([0, 2]), outputs, torch.tensor([0, 0]))
-    suspects = sb.guide.audit(doubts)
-    assert suspects.indices.tolist() == [0, 2]
-    assert suspects.predictions.tolist() == [1, 0]
-    sure = 1 / (1 + math.exp(-2))
-    np.testing.assert_allclose(suspects.confidences, [sure, sure], rtol=1e-6)
-
-
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_looks_that_are_not_finite_are_not_noted(wrong):
-    doubts, plain = sb.guide.Doubts(3), sb.guide.Doubts(3)
-    outputs, labels = torch.tensor([[0.0, 2.0], [-math.inf, 1.0]]), torch.tensor([0, 1])
-    for each in (doubts, plain):
-        each.note(torch.tensor([0, 1]), outputs, labels)
-    doubts.note(torch.arange(3), torch.full((3, 2), wrong), torch.tensor([0, 1, 0]))
-    found, expected = sb.guide.audit(doubts), sb.guide.audit(plain)
-    for name in ("indices", "suspicion", "looks", "predictions", "confidences"):
-        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
-
-
-def test_doubts_that_began_in_inference_mode_can_be_noted_in_training():
-    doubts, logits = sb.guide.Doubts(3), torch.tensor([[0.0, 1.0]])
-    for example, mode in enumerate((True, False, True)):
-        with torch.inference_mode(mode):
-            doubts.note(torch.tensor([example]), logits + 0, torch.tensor([0]))
-    assert doubts.on_host()["looks"].tolist() == [1, 1, 1]
-
-
-def test_doubts_go_on_from_their_state(tmp_path):
+def test_doubts_go_on_from_their_state_also_if_they_began_in_inference_mode(tmp_path):
     outputs, labels = torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
-    whole, first = sb.guide.Doubts(2), sb.guide.Doubts(2)
-    whole.note(torch.tensor([0, 1]), outputs, labels)
-    first.note(torch.tensor([0, 1]), outputs, labels)
+    whole, first, later = (sb.guide.Doubts(2) for _ in range(3))
+    for each in (whole, first):
+        with torch.inference_mode(each is whole):
+            each.note(torch.tensor([0, 1]), outputs + 0, labels)
     torch.save(first.state_dict(), tmp_path / "state")
-    later = sb.guide.Doubts(2)
     later.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
     for each in (whole, later):
         each.note(torch.tensor([1]), outputs[:1], labels[:1])
@@ -170,22 +132,25 @@ def test_doubts_go_on_from_their_state(tmp_path):
         sb.guide.Doubts(3).load_state_dict(first.state_dict())
 
 
+ROWS, LOGITS = torch.arange(2), torch.zeros(2, 3)
+
+
 @pytest.mark.parametrize(
     ("indices", "outputs", "labels", "words"),
     [
-        (torch.arange(2), torch.zeros(2), torch.arange(2), "one logit"),
-        (torch.arange(2), torch.zeros(2, 3), torch.zeros(2), "one-hot"),
-        (torch.arange(3), torch.zeros(2, 3), torch.arange(2), "one index"),
-        (torch.arange(3), torch.zeros(2, 3), torch.arange(3), "expected"),
-        (torch.arange(2), torch.zeros(2, 3), torch.tensor([0, 3]), "labels up to 3.*from 0 to 2"),
-        (torch.arange(2), torch.zeros(2, 3), torch.arange(2) * 1j, "class numbers are needed"),
-        (torch.arange(2), torch.zeros(2, 3), np.arange(2), "labels=array.* targets"),
-        (torch.arange(2), {"logits": torch.zeros(2, 3)}, torch.arange(2), "outputs=.*logits"),
-        (None, torch.zeros(2, 3), torch.arange(2), "indices=None.* selection.indices"),
-        (torch.arange(2) + 2, torch.zeros(2, 3), torch.arange(2), "from 2 to 3.* from 0 to 2"),
-        (torch.arange(2) - 1, torch.zeros(2, 3), torch.arange(2), "from -1 to 0"),
-        (torch.arange(2.0), torch.zeros(2, 3), torch.arange(2), "whole numbers"),
-        (torch.arange(2) > 0, torch.zeros(2, 3), torch.arange(2), "whole numbers"),
+        (ROWS, torch.zeros(2), ROWS, "one logit"),
+        (ROWS, LOGITS, torch.zeros(2), "one-hot"),
+        (torch.arange(3), LOGITS, ROWS, "one index"),
+        (torch.arange(3), LOGITS, torch.arange(3), "expected"),
+        (ROWS, LOGITS, torch.tensor([0, 3]), "labels up to 3.*from 0 to 2"),
+        (ROWS, LOGITS, ROWS * 1j, "class numbers are needed"),
+        (ROWS, LOGITS, np.arange(2), "labels=array.* targets"),
+        (ROWS, {"logits": LOGITS}, ROWS, "outputs=.*logits"),
+        (None, LOGITS, ROWS, "indices=None.* selection.indices"),
+        (ROWS + 2, LOGITS, ROWS, "from 2 to 3.* from 0 to 2"),
+        (ROWS - 1, LOGITS, ROWS, "from -1 to 0"),
+        (torch.arange(2.0), LOGITS, ROWS, "whole numbers"),
+        (ROWS > 0, LOGITS, ROWS, "whole numbers"),
     ],
 )
 def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
@@ -196,11 +161,14 @@ def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
 
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.int16])
-def test_rows_without_a_label_are_not_noted(kind):
+def test_rows_without_a_label_and_looks_that_are_not_finite_are_not_noted(kind):
     doubts, plain, outputs = sb.guide.Doubts(4), sb.guide.Doubts(4), torch.eye(4, 3)
+    outputs[0, 0] = -math.inf
     labels = torch.tensor([1, -100, 2, -1], dtype=kind)
     with unhooked():
         doubts.note(torch.arange(4, dtype=kind), outputs, labels)
+    for wrong in (math.nan, math.inf):
+        doubts.note(torch.arange(3), torch.full((3, 3), wrong), torch.tensor([0, 1, 0]))
     plain.note(torch.tensor([0, 2]), outputs[::2], torch.tensor([1, 2]))
     found, expected = doubts.on_host(), plain.on_host()
     assert found["looks"].tolist() == [1, 0, 1, 0]
@@ -232,53 +200,14 @@ def test_where_nothing_of_a_class_is_learned_nothing_is_said_of_its_examples():
     assert ranked([0.9, 0.9], [0, 1]).likely() == ["unknown: 0 of 1 learned"] * 2
 
 
-def test_of_losses_alone_nobody_knows_what_is_rare():
-    with pytest.raises(sb.ConfigurationError, match="give Doubts"):
-        sb.guide.audit(np.array([1.0, 2.0])).likely()
-
-
-def test_right_examples_of_a_rare_class_are_not_called_wrong():
-    random = torch.Generator().manual_seed(0)
-    clean = torch.cat([torch.arange(400) % 2, torch.full((12,), 2)])
-    centres = torch.tensor([[-4.0, 0.0], [4.0, 0.0], [4.0, 3.5]])
-    points = centres[clean] + torch.randn(412, 2, generator=random)
-    wrong = (torch.arange(412) % 20 == 7) & (clean < 2)
-    labels = torch.where(wrong, 1 - clean, clean)
-    labels[[7, 107]] = 2  # wrong ones in the rare class
-    model = torch.nn.Linear(2, 3)
-    torch.nn.init.zeros_(model.weight)
-    torch.nn.init.zeros_(model.bias)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    doubts = sb.guide.Doubts(412)
-    for _ in range(12):
-        for rows in torch.randperm(412, generator=random).split(16):
-            outputs = model(points[rows])
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(outputs, labels[rows]).backward()
-            optimizer.step()
-            doubts.note(rows, outputs, labels[rows])
-    suspects = sb.guide.audit(doubts)
-    said = dict(zip(suspects.indices.tolist(), suspects.likely(412), strict=True))
-    of_rare = [said[index] for index in range(400, 412)]
-    assert sum(map(bool, of_rare)) >= 3
-    assert "wrong" not in of_rare
-    found = [said[index] == "wrong" for index in wrong.nonzero().flatten().tolist()]
-    assert np.mean(found) > 0.6
-
-
-def test_what_was_found_is_said_in_a_sentence():
+def test_the_csv_names_the_most_suspicious_first_and_a_sentence_how_many(tmp_path):
     found = sb.guide.audit(np.array([[0.1, 5.0, 3.0]] * 3))
-    said = "2 of 3 labels look wrong"
-    assert str(found) == repr(found) == f"{said}, first those of examples 1, 2"
+    assert str(found) == repr(found) == "2 of 3 labels look wrong, first those of examples 1, 2"
     assert str(sb.guide.audit(np.full((2, 2000), 3.0))).endswith(" 8, 9, …")
     assert str(sb.guide.audit(np.array([0.1, 0.2]))) == "0 of 2 labels look wrong"
-
-
-def test_the_csv_names_the_most_suspicious_first(tmp_path):
-    doubts = sb.guide.Doubts(3)
+    doubts, path = sb.guide.Doubts(3), tmp_path / "suspects.csv"
     outputs = torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
     doubts.note(torch.arange(3), outputs, torch.tensor([0, 0, 1]))
-    path = tmp_path / "suspects.csv"
     suspects = sb.guide.audit(doubts)
     suspects.write_csv(path, limit=2, class_names=["cat", "dog, small"], extra={"image": "ab"})
     with path.open(encoding="utf-8", newline="") as file:
@@ -291,7 +220,7 @@ def test_the_csv_names_the_most_suspicious_first(tmp_path):
     assert path.read_text(encoding="utf-8").splitlines()[0] == "rank,index,suspicion,looks"
 
 
-def loop(strategy, note):
+def loop(strategy, note=lambda *_: None):
     """Train a linear net on two blobs that lie apart, a tenth of the labels wrong."""
     random = torch.Generator().manual_seed(1)
     labels = torch.arange(160) % 2
@@ -299,17 +228,11 @@ def loop(strategy, note):
     wrong = torch.arange(160) % 10 == 7
     data = torch.utils.data.TensorDataset(points, torch.where(wrong, 1 - labels, labels))
     torch.manual_seed(0)
-    model = torch.nn.Linear(2, 2)
+    model, loss_fn = torch.nn.Linear(2, 2), torch.nn.CrossEntropyLoss(reduction="none")
     torch.nn.init.zeros_(model.weight)  # a net that begins wrong doubts what is right
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    loss_fn = torch.nn.CrossEntropyLoss(reduction="none")
-    loader = sb.SelectiveLoader(
-        torch.utils.data.DataLoader(data, batch_size=8, shuffle=True),
-        model,
-        loss_fn,
-        strategy,
-        with_selection=True,
-    )
+    loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+    loader = sb.SelectiveLoader(loader, model, loss_fn, strategy, with_selection=True)
     for _ in range(2):
         for (inputs, targets), selection in loader:
             outputs = model(inputs)
@@ -332,8 +255,8 @@ def test_flipped_labels_are_found_in_a_loop_of_one_s_own(strategy):
 
 
 def test_a_loader_s_ledger_can_be_audited_and_one_that_remembers_nothing_has_none():
-    loader, wrong = loop(sb.recorded_sb(rate=1 / 2), lambda *_: None)
+    loader, wrong = loop(sb.recorded_sb(rate=1 / 2))
     assert isinstance(loader.ledger, sb.scorers.Ledger)
     assert set(sb.guide.audit(loader.ledger).top(0.1)) == set(np.flatnonzero(wrong))
-    loader, _ = loop(sb.random_backprop(rate=1 / 2), lambda *_: None)
+    loader, _ = loop(sb.random_backprop(rate=1 / 2))
     assert loader.ledger is None

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 from fixture_loaders import random_streams
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide._advice import traits
 from selective_backprop.guide._advice.row_contents import hash_rows
 from selective_backprop.guide._advice.traits import estimate_wrong_labels
 from selective_backprop_lab.data.composition import Composition
@@ -70,126 +69,82 @@ def test_classes_are_counted_with_their_effective_number():
     assert not sb.guide.data_traits(classified(1000)).skewed
 
 
-@pytest.mark.parametrize("wrong", [0.0, 0.05, 0.2])
-@pytest.mark.parametrize("kind", NoiseKind)
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [(0.0, NoiseKind.UNIFORM), *((0.05, kind) for kind in NoiseKind), (0.2, NoiseKind.UNIFORM)],
+)
 def test_wrong_labels_of_digits_are_told_within_three_points(wrong, kind):
-    made = digits(noise=wrong, noise_kind=kind if wrong else NoiseKind.UNIFORM)
-    found = ask(made)
+    found = ask(digits(noise=wrong, noise_kind=kind))
     assert found.wrong_labels == pytest.approx(wrong, abs=0.03)
     assert found.mislabelled == (wrong > 0)
     assert found.wrong_labels_at_most >= wrong
 
 
-def test_copies_change_nothing_about_wrong_labels():
-    once = classified(1500, wrong=0.2)
+def test_wrong_labels_are_told_where_classes_are_skewed_and_whatever_copies_there_are():
+    once = classified(1500, wrong=0.15, shares=(0.7, 0.2, 0.06, 0.04))
     thrice = TensorDataset(*(torch.cat([part] * 3) for part in once.tensors))
     found, expected = map(sb.guide.data_traits, (thrice, once))
     assert found.wrong_labels == pytest.approx(expected.wrong_labels, abs=0.01)
-    assert found.wrong_labels > 0.15
-
-
-def test_wrong_labels_are_told_where_classes_are_skewed():
-    found = sb.guide.data_traits(classified(3000, wrong=0.15, shares=(0.7, 0.2, 0.06, 0.04)))
     assert found.wrong_labels == pytest.approx(0.15, abs=0.04)
     assert found.mislabelled
 
 
-def test_of_labels_that_nothing_predicts_there_is_only_a_bound():
+def test_of_labels_that_nothing_predicts_there_is_only_a_bound_and_of_few_nothing():
     generator = torch.Generator().manual_seed(0)
-    data = TensorDataset(
-        torch.randn(1500, 8, generator=generator), torch.randint(10, (1500,), generator=generator)
+    numbers = torch.randn(1500, 8, generator=generator)
+    found = sb.guide.data_traits(
+        TensorDataset(numbers, torch.randint(10, (1500,), generator=generator))
     )
-    found = sb.guide.data_traits(data)
     assert found.wrong_labels is None
     assert found.wrong_labels_at_most > 0.5
     assert not found.mislabelled
-
-
-def test_left_out_predictions_are_those_of_a_classifier_without_the_example():
-    generator = torch.Generator().manual_seed(0)
-    features = torch.randn(40, 5, generator=generator).double()
-    labels = torch.randint(3, (40,), generator=generator)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traits, "PENALTIES", (0.1,))
-        fast = traits._left_out_predictions(features, labels)
-    wanted = torch.nn.functional.one_hot(labels).double()
-    for each in range(40):
-        rest = torch.arange(40) != each
-        gram = features[rest].T @ features[rest] + 0.1 * 40 * torch.eye(5)
-        weights = torch.linalg.solve(gram, features[rest].T @ wanted[rest])
-        torch.testing.assert_close(fast[each], features[each] @ weights)
-
-
-def test_of_too_few_examples_or_one_class_nothing_is_estimated():
-    numbers = torch.randn(100, 4)
     nothing, one_class = (None, None, None), torch.zeros(500, dtype=torch.int64)
-    assert estimate_wrong_labels(numbers, torch.arange(100) % 2) == nothing
-    assert estimate_wrong_labels(torch.randn(500, 4), one_class) == nothing
+    assert estimate_wrong_labels(numbers[:100, :4], torch.arange(100) % 2) == nothing
+    assert estimate_wrong_labels(numbers[:500, :4], one_class) == nothing
 
 
-class Augmented(Dataset):
+class Augmented(TensorDataset):
     """Each example comes with random numbers added."""
 
-    def __init__(self, data: Dataset) -> None:
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
     def __getitem__(self, index):
-        inputs, target = self.data[index]
+        inputs, target = super().__getitem__(index)
         return inputs + torch.rand(()) + np.random.rand() + random.random(), target
 
 
-def test_augmentation_hides_copies_and_classes_are_counted_all_the_same():
-    inputs = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
-    data = TensorDataset(inputs[torch.arange(400) % 200], torch.arange(400) % 2)
-    hidden = sb.guide.data_traits(Augmented(data))
-    assert hidden.copies is None
-    assert hidden.classes == 2
-
-
-def test_loader_data_set_and_random_streams_are_as_they_were():
+def test_loader_data_set_and_random_streams_are_as_they_were_and_augmentation_hides_copies():
     generator = torch.Generator().manual_seed(3)
-    data = Augmented(classified(300))
+    inputs = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    data = Augmented(inputs[torch.arange(400) % 200], torch.arange(400) % 2)
     loader = DataLoader(data, 16, shuffle=True, generator=generator, num_workers=1)
     with unhooked():  # checking annotations draws from Python's stream
         before, held = random_streams(generator), dict(vars(loader))
-        sb.guide.data_traits(loader)
+        found = sb.guide.data_traits(loader)
         assert random_streams(generator) == before
     assert vars(loader) == held
-    assert loader.dataset is data
+    assert (found.copies, found.classes) == (None, 2)
 
 
 class Stream(IterableDataset):
     def __iter__(self):
-        for number in range(600):
-            yield torch.full((3,), float(number % 200)), number % 2
+        return ((torch.full((3,), float(n % 200)), n % 2) for n in range(600))
 
 
-class Named(Dataset):
-    """Batches are mappings, of names, tokens and a target."""
-
-    def __len__(self):
-        return 300
-
-    def __getitem__(self, index):
-        tokens = torch.arange(index % 100, index % 100 + 8)
-        return {"id": str(index), "input_ids": tokens, "labels": index % 3}
+NAMED = [  # mappings of names, tokens and a target
+    {"id": str(n), "input_ids": torch.arange(n % 100, n % 100 + 8), "labels": n % 3}
+    for n in range(300)
+]
 
 
 def test_of_a_stream_and_of_mappings_what_can_be_told_is():
     stream = sb.guide.data_traits(DataLoader(Stream(), 32))
     assert (stream.sample, stream.classes) == (600, 2)
     assert stream.copies == pytest.approx(2 / 3)
-    named = sb.guide.data_traits(Named())
+    named = sb.guide.data_traits(DataLoader(NAMED, 8))
     assert (named.copies, named.classes) == (pytest.approx(2 / 3), 3)
 
 
 @pytest.mark.parametrize(
-    "targets",
-    [torch.randn(300), torch.randn(300, 4), torch.arange(300), -torch.ones(300).long()],
-    ids=["numbers", "soft", "names", "negative"],
+    "targets", [torch.randn(300), torch.randn(300, 4), torch.arange(300), -torch.ones(300).long()]
 )
 def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
     found = sb.guide.data_traits(TensorDataset(torch.randn(300, 4), targets))
@@ -197,22 +152,17 @@ def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
     assert {found.classes, found.effective_classes, found.wrong_labels} == {None}
 
 
-class Worded(Dataset):
-    def __len__(self):
-        return 10
-
-    def __getitem__(self, index):
-        return f"text {index}", index % 2
+WORDED = [(f"text {index}", index % 2) for index in range(10)]
 
 
-def test_of_inputs_that_are_no_tensors_classes_are_known():
-    found = sb.guide.data_traits(Worded())
-    assert (found.copies, found.classes, found.sample) == (None, 2, 10)
-
-
-def test_it_looks_at_a_part_when_time_is_short():
+def test_of_a_part_words_or_numbers_what_can_be_told_is():
     found = sb.guide.data_traits(DataLoader(classified(3000), 50), seconds=1e-6)
-    assert found.sample == 50
+    assert found.sample == 50  # when time is short
+    found = sb.guide.data_traits(DataLoader(WORDED, 4))
+    assert (found.copies, found.classes, found.sample) == (None, 2, 10)
+    rows = [{"age": float(i % 7), "income": 2.0 * i, "labels": i % 2} for i in range(99)]
+    found = sb.guide.data_traits(DataLoader(rows, 8))
+    assert (found.sample, found.classes, found.copies) == (99, 2, 0.0)
 
 
 def test_what_was_found_is_said_in_words():
@@ -223,25 +173,14 @@ def test_what_was_found_is_said_in_words():
     for share in (found.copies, found.wrong_labels):
         assert f"{share:.0%}" in str(found)
     assert f"10 classes, effectively {found.effective_classes:.1f}" in str(found)
-    unknown = sb.guide.data_traits(Worded())
-    assert "copies unknown" in str(unknown)
+    assert "copies unknown" in str(sb.guide.data_traits(DataLoader(WORDED, 4)))
 
 
-@pytest.mark.parametrize(
-    ("data", "seconds", "error"),
-    [
+def test_what_cannot_be_measured_is_refused():
+    for data, seconds, error in (
         (classified(300), 0, sb.ConfigurationError),
         (DataLoader(TensorDataset(torch.empty(0, 3)), 4), 1, sb.LoaderError),
         (5, 1, sb.LoaderError),
-    ],
-    ids=["seconds", "empty", "neither"],
-)
-def test_what_cannot_be_measured_is_refused(data, seconds, error):
-    with unhooked(), pytest.raises(error):
-        sb.guide.data_traits(data, seconds=seconds)
-
-
-def test_inputs_may_be_one_number_for_each_example():
-    rows = [{"age": float(i % 7), "income": 2.0 * i, "labels": i % 2} for i in range(99)]
-    found = sb.guide.data_traits(DataLoader(rows, 8))
-    assert (found.sample, found.classes, found.copies) == (99, 2, 0.0)
+    ):
+        with unhooked(), pytest.raises(error):
+            sb.guide.data_traits(data, seconds=seconds)

@@ -23,38 +23,21 @@ def say(name: str, *values: object) -> None:
 def trainer(folder: Path) -> None:
     import fixture_text as text
 
-    strategy = text.selective(1 / 2, warmup_epochs=1)
-    options = {
-        "num_train_epochs": 3,
-        "gradient_accumulation_steps": 2,
-        "save_strategy": "steps",
-        "save_steps": 3,
-        "ddp_backend": "gloo",
-    }
-    whole = text.trainer(folder, strategy, data=text.classified(64), **options)
-    whole.train()
-    saved = f"{folder}/checkpoint-6"
-    resumed = text.trainer(folder, strategy, data=text.classified(64), **options)
-    resumed.train(resume_from_checkpoint=saved)
-    same = torch.equal(text.weights(whole), text.weights(resumed))
-    stats = whole.selective_loader.stats
-    say(
-        "trainer", whole.state.global_step, stats.candidates, float(text.weights(whole).sum()), same
-    )
+    options = {"num_train_epochs": 3, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
+    saved = {"save_strategy": "steps", "save_steps": 3}
+    ended = []
+    for resume in (None, f"{folder}/checkpoint-6"):
+        strategy = text.selective(1 / 2, warmup_epochs=1)
+        made = text.trainer(folder, strategy, data=text.classified(64), **options, **saved)
+        made.train(resume_from_checkpoint=resume)
+        ended.append(text.weights(made))
+    candidates, same = made.selective_loader.stats.candidates, torch.equal(*ended)
+    say("trainer", made.state.global_step, candidates, float(ended[0].sum()), same)
     weights = []
+    plain = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
     for strategy in (text.sb.infobatch(), text.sb.traditional()):
-        made = text.trainer(
-            folder,
-            strategy,
-            model=text.speaker(),
-            data=text.spoken(64),
-            max_steps=2,
-            gradient_accumulation_steps=2,
-            optim="sgd",
-            learning_rate=0.05,
-            max_grad_norm=0.0,
-            ddp_backend="gloo",
-        )
+        data = {"model": text.speaker(), "data": text.spoken(64)}
+        made = text.trainer(folder, strategy, **data, **options | plain)
         made.train()
         weights.append(text.weights(made))
     say("weighed", float((weights[0] - weights[1]).abs().max()) < 2e-6)
@@ -64,14 +47,8 @@ def sft(folder: Path) -> None:
     import fixture_sft as sft
     import fixture_text as text
 
-    options = {
-        "packing": True,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "ddp_backend": "gloo",
-    }
+    options = {"packing": True, "per_device_train_batch_size": 2, "ddp_backend": "gloo"}
+    options |= {"gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 2}
     ended = []
     for resume in (None, f"{folder}/checkpoint-2"):
         made = sft.trainer(folder, text.selective(1 / 2), sft.texts(64), **options)
@@ -80,9 +57,9 @@ def sft(folder: Path) -> None:
     stats = made.selective_loader.stats
     say("sft", made.state.global_step, stats.candidates, float(ended[0].sum()), torch.equal(*ended))
     chosen = []
+    plain = {"max_steps": 1, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
     for strategy in (text.sb.infobatch(), text.sb.random_backprop(1)):
-        arguments = {"max_steps": 1, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
-        weighed = sft.trainer(folder, strategy, sft.texts(64), **(options | arguments))
+        weighed = sft.trainer(folder, strategy, sft.texts(64), **options | plain)
         weighed.train()
         chosen.append(text.weights(weighed))
     say("weighed", float((chosen[0] - chosen[1]).abs().max()) < 2e-6)
@@ -124,6 +101,37 @@ def rollouts(folder: Path) -> None:
     say("rollouts", float(weights.sum()), sum(whole.rows), resting, alike)
 
 
+def lightning(folder: Path) -> None:
+    warnings.simplefilter("ignore")  # what Lightning says of small loaders
+    from itertools import chain
+
+    from fixture_lightning import fit, same_weights
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    import selective_backprop as sb
+
+    options = {"strategy": "ddp", "devices": 2, "limit_val_batches": 0}
+    for name, strategy in {
+        "selective": sb.selective_backprop(rate=1 / 3),
+        "coins": sb.selective_backprop(rate=1 / 3, draw="bernoulli"),
+        "recorded": sb.recorded_sb(rate=1 / 3),
+    }.items():
+        when = {"filename": "{step}", "save_top_k": -1, "every_n_train_steps": 15}
+        whole, _ = fit(strategy, ModelCheckpoint(folder / name, **when), **options)
+        saved, elsewhere = folder / name / "step=15.ckpt", ModelCheckpoint(folder, save_top_k=0)
+        resumed, _ = fit(strategy, elsewhere, seed=9, ckpt=saved, **options)
+        seen = [None, None]
+        distributed.all_gather_object(seen, (whole.batches_by_epoch(), whole.trained))
+        first = seen[0][0][0]
+        one, other = ([*chain(*trained[:first])] for _, trained in seen)
+        apart = len({*one, *other}) == len(one) + len(other) >= 2 * 192
+        moved = bool({*chain(*seen[0][1][first:])} & {*other})  # from rank to rank
+        steps = len(resumed.trained)
+        goes_on = 0 < steps < len(whole.trained) and resumed.trained == whole.trained[-steps:]
+        held = seen[0][0] == seen[1][0], apart, moved, goes_on, same_weights(whole, resumed)
+        say(name, float(whole.net[0].weight.detach().double().sum()), *held)
+
+
 def loop(folder: Path) -> None:
     import accelerate
     from test_accelerate import Training
@@ -145,7 +153,6 @@ def loop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"trainer": trainer, "sft": sft, "grpo": grpo, "rollouts": rollouts, "loop": loop}[sys.argv[1]](
-        Path(sys.argv[2])
-    )
+    tasks = {each.__name__: each for each in (trainer, sft, grpo, rollouts, lightning, loop)}
+    tasks[sys.argv[1]](Path(sys.argv[2]))
     distributed.destroy_process_group()

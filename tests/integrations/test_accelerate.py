@@ -12,38 +12,40 @@ pytest.importorskip("accelerate")
 
 import accelerate
 from accelerate.utils import DataLoaderConfiguration
+from fixture_adapters import rows
 from fixture_damage import refuse_all
 from fixture_loaders import Numbered, bits, flat, numbers
 from fixture_open_batch import BATCH, CHANGES, EXAMPLES, LABELS, TRAININGS, Loop, train_as_told
 from hypothesis import given, settings
-from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from selective_backprop.integrations.accelerate import AcceleratedLoader
 
 
-@pytest.fixture(autouse=True)
-def fresh_state():
+def forget():
     """Accelerate keeps one state for the whole process."""
-    torch.manual_seed(0)
-    yield
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()
 
 
-def digits(rows=100):
-    data = load_digits()
-    pixels = torch.tensor(data.data[:rows] / 16, dtype=torch.float32)
-    return TensorDataset(pixels, torch.tensor(data.target[:rows]))
+@pytest.fixture(autouse=True)
+def fresh_state():
+    torch.manual_seed(0)
+    yield
+    forget()
+
+
+LOSS_FN = nn.CrossEntropyLoss()
+SEEDABLE = DataLoaderConfiguration(use_seedable_sampler=True)
 
 
 class Training:
     """A loop as everybody writes it under Accelerate."""
 
     def __init__(self, strategy, *, accumulated=1, configuration=None, **options):
-        self.accelerator = accelerate.Accelerator(
+        self.accelerator = accelerator = accelerate.Accelerator(
             cpu=True,
             gradient_accumulation_steps=accumulated,
             dataloader_config=configuration or DataLoaderConfiguration(),
@@ -51,14 +53,11 @@ class Training:
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        loader = DataLoader(digits(), batch_size=8, shuffle=True)
-        self.loss_fn = nn.CrossEntropyLoss()
-        self.model, self.optimizer, loader = self.accelerator.prepare(model, optimizer, loader)
-        self.loader = loader
+        loader, self.loss_fn = DataLoader(rows(100), batch_size=8, shuffle=True), LOSS_FN
+        self.model, self.optimizer, self.loader = accelerator.prepare(model, optimizer, loader)
         if strategy is not None:
-            self.loader = AcceleratedLoader(
-                self.accelerator, loader, self.model, self.loss_fn, strategy, **options
-            )
+            parts = accelerator, self.loader, self.model, LOSS_FN, strategy
+            self.loader = AcceleratedLoader(*parts, **options)
         self.steps = []
 
     def step(self, inputs, targets):
@@ -82,7 +81,7 @@ class Training:
 
 
 @pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(TRAININGS)
 def test_although_a_batch_is_fetched_ahead_losses_are_those_of_the_batch_the_loop_has(told):
     accelerator = accelerate.Accelerator(cpu=True)
@@ -91,10 +90,8 @@ def test_although_a_batch_is_fetched_ahead_losses_are_those_of_the_batch_the_loo
 
 @pytest.mark.parametrize("loads", [False, True])
 def test_a_batch_that_the_loop_never_got_takes_no_loss(loads):
-    loop = Loop(
-        *(sb.recorded_sb(1 / 2), LABELS["bytes"], CHANGES["float"]),
-        partial(AcceleratedLoader, accelerate.Accelerator(cpu=True)),
-    )
+    make = partial(AcceleratedLoader, accelerate.Accelerator(cpu=True))
+    loop = Loop(sb.recorded_sb(1 / 2), LABELS["bytes"], CHANGES["float"], make)
     fresh = loop.loader.state_dict()
     # After a part of a batch was left out, the next one is refused.
     acts = iter(["train"] * 2 if loads else ["train", "drop a row"])
@@ -106,17 +103,6 @@ def test_a_batch_that_the_loop_never_got_takes_no_loss(loads):
     assert loop.check() >= EXAMPLES - 2 * BATCH
 
 
-def test_accumulated_gradients_and_a_seedable_sampler_are_those_of_the_prepared_loader():
-    ended = []
-    for strategy in (None, sb.traditional()):
-        configuration = DataLoaderConfiguration(use_seedable_sampler=True)
-        training = Training(strategy, accumulated=3, configuration=configuration)
-        training.run(epochs=2)
-        ended.append(training)
-    assert ended[0].steps == ended[1].steps
-    assert torch.equal(ended[0].weights, ended[1].weights)
-
-
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
 def test_a_stateful_loader_whose_state_accelerate_has_asked_for_can_be_selected_from():
     pytest.importorskip("torchdata")
@@ -126,7 +112,14 @@ def test_a_stateful_loader_whose_state_accelerate_has_asked_for_can_be_selected_
     assert training.loader.stats.candidates == 200
 
 
-def test_accumulated_gradients_are_stepped_on_at_the_end_of_each_epoch():
+def test_accumulated_gradients_are_stepped_on_as_the_prepared_loader_s_and_at_each_epoch_s_end():
+    ended = []
+    for strategy in (None, sb.traditional()):
+        training = Training(strategy, accumulated=3, configuration=SEEDABLE)
+        training.run(epochs=2)
+        ended.append(training)
+    assert ended[0].steps == ended[1].steps
+    assert torch.equal(ended[0].weights, ended[1].weights)
     training = Training(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), accumulated=4)
     training.run(epochs=2)
     # of 100 candidates in windows of 16: 6 batches, and 6 more with what was carried
@@ -134,19 +127,16 @@ def test_accumulated_gradients_are_stepped_on_at_the_end_of_each_epoch():
     assert training.accelerator.gradient_state.active_dataloader is None
 
 
-def test_the_length_and_the_counts_are_those_of_the_loader_inside():
-    training = Training(sb.random_backprop(1 / 2))
-    assert len(training.loader) == 6
-    assert sum(1 for _ in training.loader) == 6
-    assert training.loader.stats.kept == 48
-    assert (training.loader.next_epoch, training.loader.batch_size) == (1, 8)
+def numbered(examples=40, **options):
+    forget()
+    loader = DataLoader(options.pop("data", Numbered(examples)), 4)
+    return AcceleratedLoader(
+        accelerate.Accelerator(cpu=True), loader, None, None, sb.traditional(), **options
+    )
 
 
 def test_what_was_fetched_when_a_loop_breaks_off_goes_first_in_the_next_epoch():
-    loader = AcceleratedLoader(
-        accelerate.Accelerator(cpu=True), DataLoader(Numbered(40), 4), None, None, sb.traditional()
-    )
-    first = []
+    loader, first = numbered(), []
     for batch in loader:
         first += numbers([batch])
         if len(first) == 2:
@@ -158,30 +148,30 @@ def test_what_was_fetched_when_a_loop_breaks_off_goes_first_in_the_next_epoch():
     assert len(loader) == 10
 
 
-@pytest.mark.parametrize("stop", [1, 6, 11, 12, 13])
-@pytest.mark.parametrize("how", ["break", "error"])
-def test_a_state_saved_after_leaving_a_loop_continues_the_epoch(how, stop, tmp_path):
+@pytest.mark.parametrize("stop", [1, 6, 12, 13])
+def test_a_state_saved_after_leaving_a_loop_continues_the_epoch(stop, tmp_path):
     strategy = sb.selective_backprop(1 / 2, warmup_epochs=1)
     whole = Training(strategy)
     whole.run(epochs=3)
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    left = Training(strategy)
-    with suppress(KeyboardInterrupt):
-        for inputs, targets in left.loader:
-            left.step(inputs, targets)
-            if len(left.steps) == stop:
-                if how == "break":
+    for error in (False, True):
+        forget()
+        left = Training(strategy)
+        with suppress(KeyboardInterrupt):
+            for inputs, targets in left.loader:
+                left.step(inputs, targets)
+                if len(left.steps) == stop:
+                    if error:
+                        raise KeyboardInterrupt
                     break
-                raise KeyboardInterrupt
-    left.accelerator.save_state(str(tmp_path))
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    rest = Training(strategy)
-    rest.accelerator.load_state(str(tmp_path))
-    assert rest.loader.next_epoch == (stop == 13)
-    assert len(rest.loader) == (13 if stop < 13 else 6)
-    rest.run(epochs=3 - rest.loader.next_epoch)
-    assert len(left.steps) + len(rest.steps) == len(whole.steps)
-    assert torch.equal(rest.weights, whole.weights)
+        left.accelerator.save_state(str(tmp_path))
+        forget()
+        rest = Training(strategy)
+        rest.accelerator.load_state(str(tmp_path))
+        assert rest.loader.next_epoch == (stop == 13)
+        assert len(rest.loader) == (13 if stop < 13 else 6)
+        rest.run(epochs=3 - rest.loader.next_epoch)
+        assert len(left.steps) + len(rest.steps) == len(whole.steps)
+        assert torch.equal(rest.weights, whole.weights)
 
 
 def test_a_batch_fetched_ahead_of_a_data_set_that_fails_comes_first():
@@ -193,26 +183,16 @@ def test_a_batch_fetched_ahead_of_a_data_set_that_fails_comes_first():
                 raise LookupError
             return super().__getitem__(index)
 
-    def make():
-        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-        loader = DataLoader(Breaking(40), 4)
-        return AcceleratedLoader(
-            accelerate.Accelerator(cpu=True), loader, None, None, sb.traditional()
-        )
-
-    loader, seen = make(), []
+    loader, seen = numbered(data=Breaking(40)), []
     with pytest.raises(LookupError):
         seen.extend(numbers([batch])[0] for batch in loader)
-    Breaking.broken = -1
-    again = make()
+    again = numbered()
     again.load_state_dict(loader.state_dict())
     assert flat(seen) + flat(numbers(again)) == list(range(40))
 
 
 def test_a_pass_that_is_left_behind_gives_way_to_the_next():
-    loader = AcceleratedLoader(
-        accelerate.Accelerator(cpu=True), DataLoader(Numbered(12), 4), None, None, sb.traditional()
-    )
+    loader = numbered(12)
     left = iter(loader)
     next(left)
     assert len(list(loader)) == 4
@@ -222,7 +202,7 @@ def test_a_pass_that_is_left_behind_gives_way_to_the_next():
 
 def test_a_checkpoint_without_selection_is_refused(tmp_path):
     Training(None).accelerator.save_state(str(tmp_path))
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    forget()
     training = Training(sb.traditional())
     with pytest.raises(sb.ConfigurationError, match="saved without selection"):
         training.accelerator.load_state(str(tmp_path))
@@ -245,40 +225,42 @@ def test_two_loaders_of_one_accelerator_need_names_of_their_own_while_both_are_u
     assert gone() is None
 
 
-def test_a_schedule_for_the_prepared_loader_counts_candidates():
+def test_length_and_counts_are_the_loader_s_and_a_schedule_for_the_prepared_one_counts_candidates():
     training = Training(sb.selective_backprop(1 / 2, warmup_epochs=0), epochs=2)
+    loader = training.loader
     linear = torch.optim.lr_scheduler.LinearLR(training.optimizer, 1.0, 0.0, total_iters=26)
-    scheduler = sb.CandidateScheduler(linear, training.loader)
+    scheduler = sb.CandidateScheduler(linear, loader)
+    assert len(loader) == 6
     training.run(epochs=2)
+    assert (loader.next_epoch, loader.batch_size, loader.stats.kept) == (2, 8, 96)
     scheduler.step()
-    assert scheduler.last_epoch == 26 > 2 * len(training.loader)
+    assert scheduler.last_epoch == 26 > 2 * len(loader)
 
 
 @pytest.mark.parametrize("stop", [10, 13], ids=["within an epoch", "between epochs"])
 def test_the_order_of_a_seedable_sampler_goes_on_in_a_process_with_another_seed(
     stop, monkeypatch, tmp_path
 ):
-    configuration = DataLoaderConfiguration(use_seedable_sampler=True)
-    whole = Training(sb.traditional(), configuration=configuration)
+    whole = Training(sb.traditional(), configuration=SEEDABLE)
     whole.run(epochs=2, save=tmp_path, stop=stop)
     monkeypatch.setattr("torch.random.initial_seed", lambda: 9)
-    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    rest = Training(sb.traditional(), configuration=configuration)
+    forget()
+    rest = Training(sb.traditional(), configuration=SEEDABLE)
     rest.accelerator.load_state(str(tmp_path))
     rest.run(epochs=2 - rest.loader.next_epoch)
     assert torch.equal(rest.weights, whole.weights)
 
 
 def test_a_damaged_state_is_refused_and_changes_nothing():
-    training = Training(sb.random_backprop(1 / 2))
-    batches = iter(training.loader)
+    loader = Training(sb.random_backprop(1 / 2)).loader
+    batches = iter(loader)
     next(batches)
-    state = training.loader.state_dict()
+    state = loader.state_dict()
     assert state["ahead"] is not None
     inside = {**state, "loader": {**state["loader"], "next_epoch": -5}}
     with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["next_epoch"\].*-5'):
-        training.loader.load_state_dict(inside)
-    assert bits(training.loader.state_dict()) == bits(state)
+        loader.load_state_dict(inside)
+    assert bits(loader.state_dict()) == bits(state)
     assert sum(1 for _ in batches) == 5
-    training.loader.load_state_dict(state)
-    assert refuse_all(training.loader, state, beside=("loader",)) > 10
+    loader.load_state_dict(state)
+    assert refuse_all(loader, state, beside=("loader",)) > 10

@@ -28,22 +28,18 @@ class Read(list):
         return super().__getitem__(row)
 
 
-def test_documents_are_numbered_in_the_order_of_their_rows():
-    documents = Documents(Read(ROWS), LENGTHS)
+def test_documents_are_numbered_by_rows_of_which_only_those_wanted_are_read_once():
+    rows = Read(ROWS)
+    documents = Documents(rows, LENGTHS)
     assert len(documents) == 6
     tokens = [documents[index]["input_ids"].tolist() for index in range(6)]
     assert tokens == [[1, 2], [3, 4, 5], [6, 7], [8], [9], [10]]
     assert documents[1]["labels"].tolist() == [-100, 4, 5]
-
-
-def test_only_rows_of_wanted_documents_are_read_and_each_once():
-    rows = Read(ROWS)
-    found = Documents(rows, LENGTHS).__getitems__([5, 0, 3, 1])
+    rows.read.clear()
+    found = documents.__getitems__([5, 0, 3, 1])
     assert [each["input_ids"].tolist() for each in found] == [[10], [1, 2], [8], [3, 4, 5]]
     assert rows.read == [0, 2]
-
-
-def test_rows_without_lengths_are_documents_and_labels_are_tokens_by_default():
+    # rows without lengths are documents, and labels are tokens by default
     documents = Documents([{"input_ids": torch.tensor([4, 5])}, ROWS[1]], None)
     assert documents[0]["labels"].tolist() == [4, 5]
     assert documents[1]["input_ids"].tolist() == [6, 7]

@@ -41,30 +41,24 @@ def train(strategy, *args, model=None, options=None, **fit):
     return trainer, history.history, steps.counts
 
 
+WEIGHTS = {"sample_weight": np.linspace(0, 2, 160, dtype="float32")}
+
+
 @pytest.mark.parametrize(
-    "given",
+    ("strategy", "given"),
     [
-        {"sample_weight": np.linspace(0, 2, 160, dtype="float32")},
-        {"batch_size": 20, "validation_data": digits(40)},
+        (sb.traditional(), {"epochs": 2, **WEIGHTS}),
+        (sb.infobatch(), {"epochs": 1, **WEIGHTS}),  # whose own weights are 1 in the first epoch
+        (sb.traditional(), {"epochs": 2, "batch_size": 20, "validation_data": digits(40)}),
     ],
-    ids=["sample_weight", "validation_data"],
+    ids=["sample_weight", "and weights of the strategy", "validation_data"],
 )
-def test_arrays_are_taken_as_keras_takes_them(given):
+def test_arrays_and_weights_are_taken_as_keras_takes_them(strategy, given):
     plain = make_model()
-    expected = plain.fit(*digits(), epochs=2, verbose=0, shuffle=False, **given).history
-    trainer, history, _ = train(sb.traditional(), *digits(), epochs=2, shuffle=False, **given)
+    expected = plain.fit(*digits(), verbose=0, shuffle=False, **given).history
+    trainer, history, _ = train(strategy, *digits(), shuffle=False, **given)
     assert same(values(plain), values(trainer._model))
     assert {name: history[name] for name in expected} == expected
-
-
-def test_given_weights_multiply_those_of_the_strategy():
-    """Which are all 1 in the first epoch of InfoBatch."""
-    weights = np.linspace(0, 2, 160, dtype="float32")
-    fit = {"epochs": 1, "shuffle": False, "sample_weight": weights}
-    plain = make_model()
-    plain.fit(*digits(), verbose=0, **fit)
-    trainer, _, _ = train(sb.infobatch(), *digits(), **fit)
-    assert same(values(plain), values(trainer._model))
 
 
 def test_a_stream_of_whole_batches_is_selected_from_in_batches_as_large_as_the_first():
@@ -79,38 +73,25 @@ def test_a_stream_of_whole_batches_is_selected_from_in_batches_as_large_as_the_f
     assert steps == [20, 20]
 
 
-def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had():
+def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had(capsys):
     trainer, history, steps = train(
         sb.selective_backprop(rate=1 / 3, draw="bernoulli"), *digits(), batch_size=8, epochs=5
     )
     assert steps[0] == 20
     assert sum(steps) == trainer.stats.batches
     assert all(3 <= count <= 11 for count in steps[1:])
-    assert len(set(steps[1:])) > 1
     assert len(history["loss"]) == 5
-
-
-def test_an_epoch_longer_than_the_first_is_not_cut():
-    late = sb.Schedule(start=0.5)
     strategy = sb.Strategy("late", None, sb.selectors.Uniform(0.25), sb.Schedule(end=0.5))
-    _, _, steps = train(strategy, *digits(), batch_size=8, epochs=4)
+    _, _, steps = train(strategy, *digits(), batch_size=8, epochs=4, verbose=2)
     assert steps == [5, 5, 20, 20]
-    _, _, steps = train(
-        sb.Strategy("l", None, sb.selectors.Uniform(0.25), late), *digits(), batch_size=8, epochs=2
-    )
-    assert steps == [20, 5]
+    said = [line.split(" ")[0] for line in capsys.readouterr().out.splitlines() if "loss" in line]
+    assert said == ["5/5", "5/5", "20/20", "20/20"]  # by the progress bar
 
 
-def test_steps_per_epoch_are_kept_and_passes_follow_one_another():
-    trainer, _, steps = train(SB, *digits(), batch_size=8, epochs=7, steps_per_epoch=6)
-    assert steps == [6] * 7
-    assert trainer.stats.batches == 42
-    assert trainer.stats.epoch == 4  # 20 batches, and then 6 or 7 of each pass
-
-
-def test_a_schedule_in_fractions_counts_steps_where_fit_does():
+def test_steps_per_epoch_are_kept_and_a_schedule_in_fractions_counts_them():
     strategy = sb.Strategy("late", None, sb.selectors.Uniform(0.5), sb.Schedule(start=0.5))
-    trainer, _, _ = train(strategy, *digits(), batch_size=16, epochs=4, steps_per_epoch=5)
+    trainer, _, steps = train(strategy, *digits(), batch_size=16, epochs=4, steps_per_epoch=5)
+    assert steps == [5] * 4
     assert trainer.stats.kept == 20 * 16
     before = trainer.stats.candidates
     assert before == pytest.approx(10 * 16 + 2 * 10 * 16, abs=32)
@@ -135,17 +116,14 @@ def test_what_selection_did_is_in_the_logs_from_the_first_epoch_on(tmp_path):
 
 
 def test_callbacks_work_as_in_keras(tmp_path):
-    rates = {0: 0.1, 1: 0.05, 2: 0.0, 3: 0.0}
+    saved = str(tmp_path / "{epoch}-{selection_rate:.1f}.weights.h5")
     callbacks = [
-        keras.callbacks.LearningRateScheduler(lambda epoch: rates.get(epoch, 0.0)),
+        keras.callbacks.LearningRateScheduler(lambda epoch: [0.1, 0.05, 0.0][epoch]),
         keras.callbacks.EarlyStopping(monitor="val_loss", patience=2, min_delta=1.0),
-        keras.callbacks.ModelCheckpoint(
-            str(tmp_path / "{epoch}-{selection_rate:.1f}.weights.h5"), save_weights_only=True
-        ),
+        keras.callbacks.ModelCheckpoint(saved, save_weights_only=True),
     ]
-    _, history, steps = train(
-        SB, *digits(), epochs=9, callbacks=callbacks, validation_data=digits(40)
-    )
+    options = {"callbacks": callbacks, "validation_data": digits(40)}
+    _, history, steps = train(SB, *digits(), epochs=9, **options)
     assert len(steps) == 3  # val_loss was never better by 1
     assert history["learning_rate"] == pytest.approx([0.1, 0.05, 0.0])
     assert len(list(tmp_path.glob("*.weights.h5"))) == 3
@@ -160,14 +138,6 @@ def test_stopping_within_an_epoch_leaves_a_loader_that_goes_on():
     assert steps == [3]
     trainer.fit(*digits(), batch_size=8, epochs=3, initial_epoch=1, verbose=0)
     assert trainer.stats.epoch == 2
-
-
-def test_the_progress_bar_is_told_how_long_each_epoch_is(capsys):
-    train(SB, *digits(), batch_size=8, epochs=3, verbose=2)
-    said = capsys.readouterr().out
-    assert [line.split(" ")[0] for line in said.splitlines() if "loss" in line] == [
-        *("20/20", "6/6", "7/7")
-    ]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

@@ -1,5 +1,7 @@
 """Under Lightning, what is trained on is what a loop of one's own would train on."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -27,24 +29,23 @@ from selective_backprop.integrations.lightning import LightningLoader, selected_
 pytestmark = quietly
 
 COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
-SIZED = {
-    "traditional": sb.traditional(),
-    "random": sb.random_backprop(1 / 3),
-    "selective": sb.selective_backprop(rate=1 / 3),
-}
+SB = sb.selective_backprop(rate=1 / 3)
 # What draws by an epoch's recorded losses does not mind that a batch is fetched ahead.
-SAME = {**SIZED, "infobatch": sb.infobatch(), "easy-skip": sb.easy_skip()}
+SAME = {
+    **{"traditional": sb.traditional(), "random": sb.random_backprop(1 / 3), "selective": SB},
+    **{"infobatch": sb.infobatch(), "easy-skip": sb.easy_skip()},
+}
 
 
-def train_by_hand(strategy, epochs):
+def train_by_hand(strategy):
     module = Digits(strategy)
     torch.manual_seed(0)
     loader = sb.SelectiveLoader(
-        loader_of(), module.net, module.loss_fn, strategy, epochs=epochs, with_selection=True
+        loader_of(), module.net, module.loss_fn, strategy, epochs=3, with_selection=True
     )
     optimizer = module.configure_optimizers()
     losses_of = nn.CrossEntropyLoss(reduction="none")
-    for _ in range(epochs):
+    for _ in range(3):
         for (inputs, targets), selection in loader:
             module.trained.append(selection.indices.tolist())
             optimizer.zero_grad()
@@ -55,13 +56,20 @@ def train_by_hand(strategy, epochs):
     return module, loader
 
 
+@functools.cache
+def fitted(name):
+    """A training that several tests compare with: module, trainer, and the loader's counts."""
+    module, trainer = fit(SAME[name], limit_val_batches=0)
+    return module, trainer, passes_of(trainer).loader.stats
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_training_is_that_of_a_loop_of_one_s_own_bit_for_bit(name):
-    bare, loader = train_by_hand(SAME[name], 3)
-    module, trainer = fit(SAME[name], limit_val_batches=0)
+    bare, loader = train_by_hand(SAME[name])
+    module, _, stats = fitted(name)
     assert module.trained == bare.trained
     assert same_weights(module, bare)
-    assert passes_of(trainer).loader.stats == loader.stats
+    assert stats == loader.stats
 
 
 @pytest.mark.parametrize("strategy", [sb.kakurenbo(), COINS], ids=lambda s: s.name)
@@ -73,36 +81,22 @@ def test_a_batch_that_is_fetched_ahead_keeps_its_own_rows_and_losses(strategy):
     assert len(set(module.batches_by_epoch())) > 1
 
 
-@pytest.mark.parametrize("strategy", [*SIZED.values(), COINS], ids=["all", "random", "sb", "coins"])
-def test_validation_comes_once_at_the_end_of_epochs_of_any_length(strategy):
+@pytest.mark.parametrize("strategy", [SB, COINS], ids=["sb", "coins"])
+def test_validation_comes_at_epochs_ends_after_batches_of_all_epochs_or_a_time(strategy):
     module, _ = fit(strategy)
     counts = module.batches_by_epoch()
     assert module.validated == [sum(counts[: epoch + 1]) for epoch in range(3)]
-
-
-def test_validation_comes_at_fractions_of_each_epoch_s_own_length():
-    module, _ = fit(SIZED["selective"], val_check_interval=0.5)
-    first, second, third = module.batches_by_epoch()
-    assert second < first / 2
-    ends = [0, first, first + second]
-    wanted = [
-        end + (count // 2) * part
-        for end, count in zip(ends, (first, second, third), strict=True)
-        for part in range(1, count // (count // 2) + 1)
-    ]
-    assert module.validated == wanted
-
-
-@pytest.mark.parametrize("strategy", [SIZED["selective"], COINS], ids=["sb", "coins"])
-def test_validation_comes_after_a_number_of_batches_of_all_epochs_or_a_time(strategy):
     module, _ = fit(strategy, val_check_interval=10, check_val_every_n_epoch=None)
     assert module.validated == list(range(10, len(module.trained) + 1, 10))
-    module, _ = fit(strategy, val_check_interval="00:00:00:00")
+    module, _ = fit(strategy, val_check_interval="00:00:00:00", max_epochs=2)
     assert module.validated == list(range(1, len(module.trained) + 1))
 
 
-def test_validation_comes_after_a_number_of_batches_of_an_epoch_if_all_are_trained_on():
-    module, _ = fit(SIZED["traditional"], val_check_interval=10, max_epochs=2)
+def test_validation_comes_at_fractions_of_each_epoch_s_own_length_or_after_batches_of_full_ones():
+    module, _ = fit(SB, val_check_interval=0.5)
+    assert module.batches_by_epoch() == [25, 8, 8]
+    assert module.validated == [12, 24, 29, 33, 37, 41]
+    module, _ = fit(sb.traditional(), val_check_interval=10, max_epochs=2)
     assert module.validated == [10, 20, 35, 45]
 
 
@@ -115,36 +109,26 @@ class Unnoted(Digits):
 
 
 @pytest.mark.filterwarnings("ignore:.*IterableDataset:UserWarning")
-def test_an_epoch_of_a_stream_ends_after_the_length_that_it_states_as_without_selection():
+def test_an_epoch_of_a_stream_ends_after_the_length_it_states_and_its_batches_are_selected_from():
     class Stating(Stream):
         def __len__(self):
             return 80
 
     class Streaming(Unnoted):
         def train_dataloader(self):
-            loader = loader_of(Stating(Subset(DATA, range(100))), shuffle=False)
-            return LightningLoader(loader, self, self.loss_fn, self.strategy)
+            if self.strategy is SB:
+                whole = Stream([DATA[at : at + 20] for at in (0, 20, 40)])
+                loader, size = DataLoader(whole, batch_size=None), {"batch_size": 10}
+            else:
+                loader = loader_of(Stating(Subset(DATA, range(100))), shuffle=False)
+                size = {}
+            return LightningLoader(loader, self, self.loss_fn, self.strategy, **size)
 
-    module, _ = fit(SIZED["traditional"], kind=Streaming)
+    module, _ = fit(sb.traditional(), kind=Streaming)
     assert module.batches_by_epoch() == [5, 5, 5]
     assert module.validated == [5, 10, 15]
-
-
-def test_a_stream_of_whole_batches_is_selected_from_in_batches_of_the_given_size():
-    class Streaming(Unnoted):
-        def train_dataloader(self):
-            loader = DataLoader(Stream([DATA[at : at + 20] for at in (0, 20, 40)]), batch_size=None)
-            loss_fn, strategy = self.loss_fn, self.strategy
-            return LightningLoader(loader, self, loss_fn, strategy, batch_size=10)
-
-    module, _ = fit(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), kind=Streaming)
-    assert module.trained == [[10]] * 9
-
-
-def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end():
-    for strategy in (SIZED["selective"], COINS):
-        module, trainer = fit(strategy, accumulate_grad_batches=2)
-        assert trainer.global_step == sum(-(-count // 2) for count in module.batches_by_epoch())
+    module, _ = fit(SB, kind=Streaming)
+    assert module.trained == [[10]] * (6 + 2 + 2)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +143,7 @@ def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end(
     ids=str,
 )
 def test_the_trainer_s_limits_hold(options, batches):
-    module, trainer = fit(SIZED["selective"], **options)
+    module, trainer = fit(SB, **options)
     assert module.batches_by_epoch() == batches
     assert trainer.reload_dataloaders_every_n_epochs == 0
 
@@ -175,11 +159,14 @@ def test_the_trainer_s_steps_tell_how_far_training_is():
     assert passes_of(trainer).loader.progress == 1.0
 
 
-def test_the_loader_may_be_given_to_fit_and_come_from_a_data_module():
-    from_hook, _ = fit(SIZED["selective"], limit_val_batches=0)
+def test_the_loader_may_be_given_to_fit_or_by_a_data_module_and_name_a_net_or_losses():
+    from_hook, *_ = fitted("selective")
 
-    def loader(module):
-        return LightningLoader(loader_of(), module, module.loss_fn, SIZED["selective"])
+    def losses(net, batch):
+        return nn.functional.cross_entropy(net(batch[0]), batch[1], reduction="none")
+
+    def loader(module, **options):
+        return LightningLoader(loader_of(), module, module.loss_fn, SB, **options)
 
     class Data(LightningDataModule):
         def train_dataloader(self):
@@ -187,9 +174,10 @@ def test_the_loader_may_be_given_to_fit_and_come_from_a_data_module():
 
     for given in (
         lambda module: {"train_dataloaders": loader(module)},
+        lambda module: {"train_dataloaders": loader(module, net=module.net, losses=losses)},
         lambda _: {"datamodule": Data()},
     ):
-        module = Digits(SIZED["selective"])
+        module = Digits(SB)
         torch.manual_seed(0)
         make_trainer(limit_val_batches=0).fit(module, **given(module))
         assert same_weights(module, from_hook)
@@ -198,31 +186,16 @@ def test_the_loader_may_be_given_to_fit_and_come_from_a_data_module():
 @pytest.mark.parametrize(
     ("precision", "inputs", "outputs"),
     [
-        ("32-true", torch.float32, torch.float32),
         ("bf16-mixed", torch.float32, torch.bfloat16),
         ("bf16-true", torch.bfloat16, torch.bfloat16),
         ("64-true", torch.float64, torch.float64),
     ],
 )
-def test_candidates_are_scored_in_the_trainer_s_precision(precision, inputs, outputs):
+def test_candidates_are_scored_in_the_trainer_s_precision_after_the_hooks_of_a_transfer(
+    precision, inputs, outputs
+):
     seen = set()
 
-    class Noting(Digits):
-        def note(self, inputs):
-            pass
-
-        def forward(self, inputs):
-            made = self.net(inputs)
-            if not self.net.training:
-                seen.add((inputs.dtype, made.dtype))
-            return made
-
-    module = Noting(sb.selective_backprop(rate=1 / 3, warmup_epochs=0))
-    make_trainer(precision=precision, max_epochs=1, limit_val_batches=0).fit(module)
-    assert seen == {(inputs, outputs)}
-
-
-def test_candidates_go_through_the_hooks_for_the_transfer_of_a_batch():
     class Scaled(Digits):
         def note(self, inputs):
             assert float(inputs.max()) > 1.5
@@ -233,44 +206,31 @@ def test_candidates_go_through_the_hooks_for_the_transfer_of_a_batch():
 
         def forward(self, inputs):
             assert 1.5 < float(inputs.max()) <= 2.0
-            return self.net(inputs)
+            made = self.net(inputs)
+            if not self.net.training:
+                seen.add((inputs.dtype, made.dtype))
+            return made
 
     module = Scaled(sb.selective_backprop(rate=1 / 3, warmup_epochs=0))
-    make_trainer(max_epochs=1, limit_val_batches=0).fit(module)
+    make_trainer(precision=precision, max_epochs=1, limit_val_batches=0).fit(module)
+    assert seen == {(inputs, outputs)}
     assert module.trainer.global_step == 8
 
 
-def test_a_part_of_the_module_or_losses_of_one_s_own_can_be_named():
-    plain, _ = fit(SIZED["selective"], limit_val_batches=0)
-
-    def losses(net, batch):
-        return nn.functional.cross_entropy(net(batch[0]), batch[1], reduction="none")
-
-    module = Digits(SIZED["selective"], losses=losses)
-    module.options["net"] = module.net
-    torch.manual_seed(0)
-    make_trainer(limit_val_batches=0).fit(module)
-    assert same_weights(module, plain)
-
-
-def test_rate_cost_and_scores_are_logged():
-    _, trainer = fit(SIZED["selective"], max_epochs=2)
+def test_rate_cost_and_scores_are_logged_and_fit_that_is_called_again_goes_on():
+    module, trainer = fit(SB, max_epochs=2, limit_val_batches=0)
     logged, stats = trainer.callback_metrics, passes_of(trainer).loader.stats
     assert float(logged["selection/rate"]) == pytest.approx(1 / 3)  # of whole windows
     assert float(logged["selection/cost"]) == stats.scored + 3 * stats.kept
     assert float(logged["selection/plain_cost"]) == 3 * 800
     assert 0 < float(logged["selection/score_mean"]) < 2.5
-    _, trainer = fit(sb.easy_skip(), max_epochs=2)
-    assert 0 < float(trainer.callback_metrics["selection/score_mean"]) < 2.5
-
-
-def test_fit_that_is_called_again_goes_on_with_what_was_learned():
-    module, trainer = fit(SIZED["selective"], max_epochs=2, limit_val_batches=0)
     trainer.fit_loop.max_epochs = 3
     trainer.fit(module)
     stats = passes_of(trainer).loader.stats
     assert (stats.epoch, stats.candidates) == (2, 1200)
     assert stats.batches == trainer.global_step
+    _, trainer, _ = fitted("easy-skip")
+    assert 0 < float(trainer.callback_metrics["selection/score_mean"]) < 2.5
 
 
 @pytest.mark.parametrize(("name", "least"), [("selective", 8), ("easy-skip", 20)])
@@ -282,7 +242,7 @@ def test_fit_that_is_called_again_after_a_failure_begins_the_epoch_again(name, l
                 raise RuntimeError
             return super().training_step(batch, number)
 
-    module, trainer = Failing(SAME[name]), make_trainer(max_epochs=3)
+    module, trainer = Failing(SAME[name]), make_trainer()
     torch.manual_seed(0)
     with pytest.raises(RuntimeError):
         trainer.fit(module)
@@ -293,7 +253,7 @@ def test_fit_that_is_called_again_after_a_failure_begins_the_epoch_again(name, l
     assert passes_of(trainer).loader.stats.epoch == 2
 
 
-def test_manual_optimisation_and_clipped_gradients_go_as_ever():
+def test_manual_optimisation_clipping_and_accumulated_gradients_go_as_ever():
     class Manual(Digits):
         def __init__(self, strategy):
             super().__init__(strategy)
@@ -305,67 +265,56 @@ def test_manual_optimisation_and_clipped_gradients_go_as_ever():
             self.manual_backward(super().training_step(batch, number))
             optimizer.step()
 
-    for strategy in (SIZED["selective"], sb.easy_skip()):
-        automatic, _ = fit(strategy, limit_val_batches=0)
-        module = Manual(strategy)
-        torch.manual_seed(0)
-        make_trainer(limit_val_batches=0).fit(module)
+    for name in ("selective", "easy-skip"):
+        automatic, *_ = fitted(name)
+        module, _ = fit(SAME[name], kind=Manual, limit_val_batches=0)
         assert same_weights(module, automatic)
-    clipped, trainer = fit(SIZED["selective"], limit_val_batches=0, gradient_clip_val=0.1)
+    clipped, trainer = fit(SB, limit_val_batches=0, gradient_clip_val=0.1)
     assert trainer.global_step == len(clipped.trained)
     assert not same_weights(clipped, automatic)
+    for strategy in (SB, COINS):  # nothing is left at an epoch's end
+        module, trainer = fit(strategy, accumulate_grad_batches=2)
+        assert trainer.global_step == sum(-(-count // 2) for count in module.batches_by_epoch())
 
 
-@pytest.mark.parametrize(("accumulated", "max_steps"), [(1, -1), (2, -1), (2, 39)])
-@pytest.mark.parametrize(
-    "strategy",
-    [sb.auto(), sb.infobatch(), sb.selective_backprop(1 / 3, warmup_epochs=1), COINS],
-    ids=["auto", "infobatch", "warm-up", "coins"],
-)
+class Scheduled(Digits):
+    steps, rates = 0, ()
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        steps = self.steps or self.trainer.estimated_stepping_batches + 1
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+    def on_train_batch_end(self, outputs, batch, number):
+        self.rates = (*self.rates, self.optimizers().param_groups[0]["lr"])
+
+    def on_train_end(self):
+        self.scheduled = self.lr_schedulers().last_epoch
+
+
+@pytest.mark.parametrize(("accumulated", "max_steps"), [(1, -1), (2, 39)])
+@pytest.mark.parametrize("strategy", [sb.auto(), SB, COINS], ids=["auto", "warm-up", "coins"])
 def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated, max_steps):
-    class Scheduled(Digits):
-        rates = ()
-
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-            steps = 3 * -(-25 // accumulated)  # Lightning steps at the end of an epoch, too
-            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
-            return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
-
-        def on_train_batch_end(self, outputs, batch, number):
-            self.rates = (*self.rates, self.optimizers().param_groups[0]["lr"])
-
     module = Scheduled(strategy)
+    module.steps = 3 * -(-25 // accumulated)  # Lightning steps at the end of an epoch, too
     torch.manual_seed(0)
     options = {"accumulate_grad_batches": accumulated, "max_steps": max_steps}
-    trainer = make_trainer(limit_val_batches=0, **options)
-    trainer.fit(module)
+    make_trainer(limit_val_batches=0, **options).fit(module)
     assert max(module.rates) > 0.09
     assert module.lr_schedulers().get_last_lr()[0] < 0.02
 
 
 def test_a_schedule_for_the_steps_that_are_taken_is_left_alone():
-    taken = {}
-
-    class Scheduled(Digits):
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-            steps = self.trainer.estimated_stepping_batches
-            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps + 1)
-            return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
-
-        def on_train_end(self):
-            taken["steps"] = self.trainer.global_step
-            taken["scheduler"] = self.lr_schedulers().last_epoch
-
-    torch.manual_seed(0)
-    module = Scheduled(sb.selective_backprop(1 / 3, warmup_epochs=0))
-    make_trainer(limit_val_batches=0).fit(module)
-    assert taken["scheduler"] == taken["steps"] < 30
+    strategy = sb.selective_backprop(1 / 3, warmup_epochs=0)
+    module, trainer = fit(strategy, kind=Scheduled, limit_val_batches=0)
+    assert module.scheduled == trainer.global_step < 30
 
 
 class Smoothed(Digits):
-    """Trains on smoothed labels, and shows its outputs."""
+    """Trains on smoothed labels, and shows its outputs unless it is silent."""
+
+    silent = False
 
     def __init__(self, strategy):
         super().__init__(strategy)
@@ -373,20 +322,17 @@ class Smoothed(Digits):
 
     def training_step(self, batch, number):
         inputs, targets = batch
-        outputs, losses_fn = (
-            self(inputs),
-            nn.CrossEntropyLoss(label_smoothing=0.3, reduction="none"),
-        )
+        losses_fn = nn.CrossEntropyLoss(label_smoothing=0.3, reduction="none")
+        outputs = self(inputs)
         self.note(inputs)
-        return selected_loss(self, losses_fn(outputs, targets), targets, outputs)
+        shown = () if self.silent else (outputs,)
+        return selected_loss(self, losses_fn(outputs, targets), targets, *shown)
 
 
 def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkeypatch):
     monkeypatch.setattr("selective_backprop.strategies._auto.wrong_labels.LEAST_BATCHES", 1)
-    module, bare = Smoothed(sb.auto()), Smoothed(sb.auto())
-    trainer = make_trainer(limit_val_batches=0)
-    torch.manual_seed(0)
-    trainer.fit(module)
+    bare = Smoothed(sb.auto())
+    module, trainer = fit(sb.auto(), kind=Smoothed, limit_val_batches=0)
     torch.manual_seed(0)
     loader = sb.SelectiveLoader(loader_of(), bare.net, bare.loss_fn, bare.strategy)
     optimizer, loss_fn = bare.configure_optimizers(), loader.loss_fn
@@ -404,11 +350,7 @@ def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkey
     assert read[0] > 50  # rows
 
 
-def test_a_smoothed_loss_without_outputs_is_warned_of():
-    class Silent(Smoothed):
-        def training_step(self, batch, number):
-            losses_fn = nn.CrossEntropyLoss(label_smoothing=0.3, reduction="none")
-            return selected_loss(self, losses_fn(self(batch[0]), batch[1]), batch[1])
-
+def test_a_smoothed_loss_without_outputs_is_warned_of(monkeypatch):
+    monkeypatch.setattr(Smoothed, "silent", True)
     with pytest.warns(sb.SelectionWarning, match="smooths labels.* targets, outputs"):
-        make_trainer(max_epochs=2, limit_val_batches=0).fit(Silent(sb.auto()))
+        fit(sb.auto(), kind=Smoothed, max_epochs=2, limit_val_batches=0)

@@ -11,7 +11,7 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
-from fixture_lightning import TRAIN, Digits, fit, loader_of, make_trainer, quietly, same_weights
+from fixture_lightning import TRAIN, Digits, loader_of, make_trainer, quietly, same_weights
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import FSDPStrategy
 from torch.utils.data import DistributedSampler
@@ -24,6 +24,7 @@ from selective_backprop.integrations.lightning import LightningLoader, selected_
 pytestmark = quietly
 
 SELECTIVE = sb.selective_backprop(rate=1 / 3)
+LOSS_FN = nn.CrossEntropyLoss()
 COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
 
 
@@ -52,13 +53,6 @@ def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
     assert not module.trained
 
 
-@pytest.mark.parametrize("wrong", ["0", None, [0]])
-def test_a_padding_that_is_no_number_is_refused_before_there_is_a_trainer(wrong):
-    module = Digits(SELECTIVE)
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="pad="):
-        LightningLoader(loader_of(TRAIN), module, module.loss_fn, SELECTIVE, pad={"0": wrong})
-
-
 def test_a_strategy_of_the_trainer_that_shards_the_model_is_refused():
     trainer = SimpleNamespace(strategy=FSDPStrategy(), overfit_batches=0)
     trainer.reload_dataloaders_every_n_epochs = 0
@@ -66,39 +60,49 @@ def test_a_strategy_of_the_trainer_that_shards_the_model_is_refused():
         check_trainer(trainer, Digits(SELECTIVE))
 
 
-def test_a_step_that_fetches_its_own_batches_is_refused():
-    class Fetching(Digits):
-        def training_step(self, dataloader_iter):
-            return None
-
-    with pytest.raises(sb.ConfigurationError, match=r"Write training_step\(batch, batch_idx\)"):
-        make_trainer().fit(Fetching(SELECTIVE))
+class Fetching(Digits):
+    def training_step(self, dataloader_iter):
+        return None
 
 
-@pytest.mark.parametrize("strategy", [sb.infobatch(), sb.kath18()], ids=lambda each: each.name)
-def test_a_step_that_leaves_out_weights_or_losses_is_refused_before_it_changes_anything(strategy):
-    class Forgetful(Digits):
-        def training_step(self, batch, number):
-            inputs, targets = batch
-            return self.loss_fn(self(inputs), targets)
+class Forgetful(Digits):
+    def training_step(self, batch, number):
+        inputs, targets = batch
+        return self.loss_fn(self(inputs), targets)
 
-    module = Forgetful(strategy)
-    with pytest.raises(sb.ConfigurationError, match=r"selected_loss\(self, losses, targets\)"):
+
+class Numbers(Digits):
+    def training_step(self, batch, number):
+        inputs, targets = batch
+        targets = targets.float()
+        return selected_loss(self, (self(inputs)[:, 0] - targets) ** 2, targets)
+
+
+class Averaging(Digits):
+    def training_step(self, batch, number):
+        return super().training_step((batch[0][:3], batch[1][:3]), number)
+
+
+LEFT_OUT = r"selected_loss\(self, losses, targets\)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "message"),
+    [
+        (Fetching, SELECTIVE, r"Write training_step\(batch, batch_idx\)"),
+        (Forgetful, sb.infobatch(), LEFT_OUT),
+        (Forgetful, sb.kath18(), LEFT_OUT),
+        (Numbers, sb.auto(), r"targets from [0-9] to [0-9] .*recorded_sb"),
+        (Averaging, sb.easy_skip(), r"\(3,\).*batch of 16"),
+    ],
+)
+def test_a_step_that_cannot_be_selected_for_is_refused_before_it_changes_anything(
+    kind, strategy, message
+):
+    module = kind(strategy)
+    with pytest.raises(sb.SelectiveBackpropError, match=message):
         make_trainer().fit(module)
-    assert same_weights(module, Forgetful(strategy))
-
-
-def test_a_loss_that_is_no_cross_entropy_is_refused_at_the_first_batch():
-    class Numbers(Digits):
-        def training_step(self, batch, number):
-            inputs, targets = batch
-            targets = targets.float()
-            return selected_loss(self, (self(inputs)[:, 0] - targets) ** 2, targets)
-
-    module = Numbers(sb.auto())
-    with pytest.raises(sb.LossError, match=r"targets from [0-9] to [0-9] .*recorded_sb"):
-        make_trainer().fit(module)
-    assert same_weights(module, Numbers(sb.auto()))
+    assert same_weights(module, kind(strategy))
 
 
 def test_a_loader_without_the_callback_and_the_callback_without_a_loader_are_refused():
@@ -111,71 +115,61 @@ def test_a_loader_without_the_callback_and_the_callback_without_a_loader_are_ref
             make_trainer().fit(module, given(module.train_dataloader()))
 
 
-def test_a_loader_outside_of_fit_says_who_iterates_it():
-    with pytest.raises(sb.LoaderError, match=r"only Trainer.fit can iterate"):
-        iter(Digits(SELECTIVE).train_dataloader())
-    with pytest.raises(sb.LoaderError, match=r"wrap .*inside"), unhooked():
-        LightningLoader(
-            Digits(SELECTIVE).train_dataloader(), Digits(SELECTIVE), None, sb.traditional()
-        )
+class Formless(LightningModule):
+    pass
 
 
-def test_a_module_that_cannot_be_scored_is_told_what_to_name():
-    class Formless(LightningModule):
-        pass
-
-    with pytest.raises(sb.ConfigurationError, match=r"net=self.net"):
-        LightningLoader(loader_of(), Formless(), nn.CrossEntropyLoss(), SELECTIVE)
-    LightningLoader(loader_of(), Formless(), None, sb.random_backprop(1 / 3))
-    with pytest.raises(sb.ConfigurationError, match="pass self"), unhooked():
-        LightningLoader(loader_of(), nn.Linear(2, 2), nn.CrossEntropyLoss(), SELECTIVE)
+def wrap(module, loader=None, loss_fn=LOSS_FN, strategy=SELECTIVE, **options):
+    return LightningLoader(loader or loader_of(), module, loss_fn, strategy, **options)
 
 
-def test_a_module_of_the_other_package_is_told_what_to_import():
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: iter(wrap(Digits(SELECTIVE))), r"only Trainer.fit can iterate"),
+        (lambda: wrap(Digits(SELECTIVE), wrap(Digits(SELECTIVE))), r"wrap .*inside"),
+        (lambda: wrap(Formless()), r"net=self.net"),
+        (lambda: wrap(nn.Linear(2, 2)), "pass self"),
+        (lambda: wrap(Digits(SELECTIVE), pad={"0": "0"}), "pad="),
+        (lambda: wrap(Digits(SELECTIVE), pad={"0": None}), "pad="),
+        (lambda: wrap(Digits(SELECTIVE), pad={"0": [0]}), "pad="),
+    ],
+)
+def test_what_cannot_be_wrapped_is_told_before_there_is_a_trainer(ask, message):
+    with unhooked(), pytest.raises(sb.SelectiveBackpropError, match=message):
+        ask()
+
+
+def test_a_module_without_a_net_will_do_where_nothing_is_scored_but_not_of_the_other_package():
+    wrap(Formless(), loss_fn=None, strategy=sb.random_backprop(1 / 3))
     pytorch_lightning = pytest.importorskip("pytorch_lightning")
     with pytest.raises(sb.ConfigurationError, match=r"import lightning.pytorch"), unhooked():
-        LightningLoader(
-            loader_of(), pytorch_lightning.LightningModule(), nn.CrossEntropyLoss(), SELECTIVE
-        )
+        wrap(pytorch_lightning.LightningModule())
+
+
+TWO = {"accelerator": "cpu", "strategy": "ddp", "devices": 2}
+TWO |= {"logger": False, "enable_checkpointing": False}
 
 
 def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
-    trainer = Trainer(
-        accelerator="cpu", strategy="ddp", devices=2, logger=False, enable_checkpointing=False
-    )
+    trainer = Trainer(**TWO)
     monkeypatch.setenv("PL_GLOBAL_SEED", "7")
     monkeypatch.setenv("PL_SEED_WORKERS", "1")
     loader = loader_of(drop_last=True)
     dealt = as_lightning_would(loader, trainer, sb.auto())
     expected = DistributedSampler(TRAIN, 2, 0, shuffle=True, seed=7)
     assert [index for batch in dealt.batch_sampler for index in batch] == list(expected)[:192]
-    assert len(dealt) == 12
+    assert (len(dealt), len(loader)) == (12, 25)
     assert (dealt.worker_init_fn is None, loader.worker_init_fn is None) == (False, True)
-    assert len(loader) == 25
     own = DataLoader(TRAIN, 16, sampler=expected)
     assert as_lightning_would(own, trainer, sb.auto()).batch_sampler is own.batch_sampler
     weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
     with pytest.raises(sb.LoaderError, match=r"WeightedRandomSampler.*DistributedSampler"):
         as_lightning_would(weighted, trainer, sb.auto())
-
-
-def test_a_loader_that_is_not_to_be_dealt_out_is_taken_whole_if_nothing_is_remembered_by_index():
-    options = {"accelerator": "cpu", "strategy": "ddp", "devices": 2, "logger": False}
-    options |= {"enable_checkpointing": False, "use_distributed_sampler": False}
-    trainer, loader = Trainer(**options), loader_of()
-    own = as_lightning_would(loader, trainer, SELECTIVE)
-    assert own.batch_sampler is loader.batch_sampler
+    # One that is not to be dealt out is taken whole, if nothing is remembered by index.
+    trainer = Trainer(**TWO, use_distributed_sampler=False)
+    whole = as_lightning_would(loader, trainer, SELECTIVE)
+    assert whole.batch_sampler is loader.batch_sampler
     with pytest.raises(sb.ConfigurationError, match=r"use_distributed_sampler=False.* whole data"):
         as_lightning_would(loader, trainer, sb.auto())
-    weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
     assert as_lightning_would(weighted, trainer, sb.auto()).sampler is weighted.sampler
-
-
-def test_losses_of_another_number_than_rows_are_refused():
-    class Averaging(Digits):
-        def training_step(self, batch, number):
-            return super().training_step((batch[0][:3], batch[1][:3]), number)
-
-    with pytest.raises(sb.LossError, match=r"\(3,\).*batch of 16"):
-        make_trainer().fit(Averaging(sb.easy_skip()))
-    fit(sb.traditional(), max_epochs=1, limit_train_batches=1)

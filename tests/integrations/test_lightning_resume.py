@@ -1,5 +1,6 @@
 """What Lightning's checkpoints hold is enough to go on as if nothing had happened."""
 
+import functools
 import signal
 
 import pytest
@@ -29,16 +30,19 @@ STRATEGIES = {
     "selective": sb.selective_backprop(rate=1 / 3),
     "easy-skip": sb.easy_skip(),  # of an unknown length
 }
+LIMITED = {"limit_train_batches": 6}
 MOMENTS = {
     "within an epoch": ({"every_n_train_steps": 28}, {}),
     "after the last validation": ({"save_on_train_epoch_end": False}, {}),
     "when an epoch is over": ({"save_on_train_epoch_end": True}, {}),
-    "when a limited epoch is over": ({"save_on_train_epoch_end": True}, {"limit_train_batches": 6}),
-    "after the last batch of a limited epoch": (
-        {"every_n_train_steps": 6},
-        {"limit_train_batches": 6},
-    ),
+    "when a limited epoch is over": ({"save_on_train_epoch_end": True}, LIMITED),
+    "after the last batch of a limited epoch": ({"every_n_train_steps": 6}, LIMITED),
     "by steps": ({"every_n_train_steps": 28}, {"max_steps": 35, "max_epochs": -1}),
+}
+ERRORS = {
+    "in a step": {"inside": 29},
+    "Ctrl-C": {"after": 29, "raises": SystemExit},
+    "as data are read": {"reads": 450, "after": -1},
 }
 
 
@@ -47,13 +51,40 @@ class Failure(RuntimeError):
 
 
 class Failing(Digits):
-    """Fails after so many steps."""
+    """Fails after so many steps, in one, or as data are read so often, or is interrupted."""
 
-    after = 31
+    after, inside, reads, raises = 31, -1, 0, Failure
+
+    def train_dataloader(self):
+        return LightningLoader(loader_of(self), self, self.loss_fn, self.strategy)
+
+    def __len__(self):
+        return len(TRAIN)
+
+    def __getitem__(self, index):
+        self.reads -= 1
+        if not self.reads:
+            raise Failure
+        return TRAIN[index]
+
+    def training_step(self, batch, number):
+        if self.trainer.global_step == self.inside:
+            raise Failure
+        return super().training_step(batch, number)
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
         if self.trainer.global_step == self.after:
-            raise Failure
+            if self.raises is SystemExit:
+                signal.raise_signal(signal.SIGINT)
+            else:
+                raise Failure
+
+
+@functools.cache
+def whole_of(name, moment=""):
+    """A training without interruption: the module, the loader's counts, and what was logged."""
+    module, trainer = fit(STRATEGIES[name], **MOMENTS[moment][1] if moment else {})
+    return module, passes_of(trainer).loader.stats, logged(trainer)
 
 
 def logged(trainer):
@@ -65,7 +96,7 @@ def logged(trainer):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp_path):
     strategy, (when, options) = STRATEGIES[name], MOMENTS[moment]
-    whole, trainer = fit(strategy, **options)
+    whole, stats, logs = whole_of(name, moment)
     torch.manual_seed(0)
     failing, keeping = Failing(strategy), ModelCheckpoint(tmp_path, save_top_k=-1, **when)
     if "limit_train_batches" in options:
@@ -78,72 +109,28 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     assert 0 < len(resumed.trained) < len(whole.trained)
     assert resumed.trained == whole.trained[-len(resumed.trained) :]
     assert same_weights(resumed, whole)
-    assert passes_of(again).loader.stats == passes_of(trainer).loader.stats
-    assert logged(again) == logged(trainer)
+    assert passes_of(again).loader.stats == stats
+    assert logged(again) == logs
 
 
 @pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_batch_whose_step_failed_is_trained_on_again(name, tmp_path):
-    class FailingStep(Digits):
-        def training_step(self, batch, number):
-            if self.trainer.global_step == 29:
-                raise Failure
-            return super().training_step(batch, number)
-
-    whole, _ = fit(STRATEGIES[name])
-    with pytest.raises(Failure):
-        fit(STRATEGIES[name], OnExceptionCheckpoint(tmp_path), kind=FailingStep)
-    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=tmp_path / "on_exception.ckpt")
-    assert resumed.trained == whole.trained[29:]
-    assert same_weights(resumed, whole)
-    assert [29 + after for after in resumed.validated] == whole.validated[1:]
-
-
-@pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_after_ctrl_c_training_continues_within_the_epoch(name, tmp_path, signals_as_usual):
-    class Interrupted(Digits):
-        def on_train_batch_end(self, outputs, batch, batch_idx):
-            if self.trainer.global_step == 29:
-                signal.raise_signal(signal.SIGINT)
-
-    whole, _ = fit(STRATEGIES[name])
-    with pytest.raises(SystemExit):
-        fit(STRATEGIES[name], OnExceptionCheckpoint(tmp_path), kind=Interrupted)
-    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=tmp_path / "on_exception.ckpt")
-    assert resumed.trained == whole.trained[29:]
-    assert same_weights(resumed, whole)
-
-
-@pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_after_an_error_in_the_data_set_training_continues_within_the_epoch(name, tmp_path):
-    class Breaking(torch.utils.data.Dataset):
-        reads = 450
-
-        def __len__(self):
-            return len(TRAIN)
-
-        def __getitem__(self, index):
-            Breaking.reads -= 1
-            if not Breaking.reads:
-                raise Failure
-            return TRAIN[index]
-
-    class Reading(Digits):
-        def train_dataloader(self):
-            return LightningLoader(loader_of(Breaking()), self, self.loss_fn, self.strategy)
-
-    whole, _ = fit(STRATEGIES[name])
-    failed, trainer = Reading(STRATEGIES[name]), make_trainer(OnExceptionCheckpoint(tmp_path))
+def test_after_an_error_training_continues_within_the_epoch(
+    name, error, tmp_path, monkeypatch, signals_as_usual
+):
+    for key, value in ERRORS[error].items():
+        monkeypatch.setattr(Failing, key, value)
+    whole, *_ = whole_of(name)
+    failed, trainer = Failing(STRATEGIES[name]), make_trainer(OnExceptionCheckpoint(tmp_path))
     torch.manual_seed(0)
-    with pytest.raises(Failure):
+    with pytest.raises(Failing.raises):
         trainer.fit(failed)
-    saved = tmp_path / "on_exception.ckpt"
-    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=saved, kind=Reading)
+    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=tmp_path / "on_exception.ckpt")
     assert failed.trained + resumed.trained == whole.trained
     assert same_weights(resumed, whole)
+    steps = len(failed.trained)
+    assert [steps + after for after in resumed.validated] == whole.validated[1:]
 
 
 def test_the_generator_of_a_loader_goes_on_from_an_epoch_s_end(tmp_path):

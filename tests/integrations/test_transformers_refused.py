@@ -28,9 +28,8 @@ def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(
 
 def test_the_loss_of_a_router_cannot_be_weighted(tmp_path):
     config = {"output_router_logits": True, "bos_token_id": None, "eos_token_id": None}
-    sizes = {"vocab_size": 128, "intermediate_size": 16, "num_local_experts": 2}
-    heads = {"num_key_value_heads": 1}
-    mixtral = transformers.MixtralConfig(**text.SIZE, **sizes, **heads, **config)
+    config |= {"vocab_size": 128, "intermediate_size": 16, "num_local_experts": 2}
+    mixtral = transformers.MixtralConfig(**text.SIZE, **config, num_key_value_heads=1)
     model = transformers.MixtralForCausalLM(mixtral)
     with pytest.raises(sb.ConfigurationError, match=r"infobatch weighs .*mixture of experts"):
         text.trainer(tmp_path, sb.infobatch(), model=model)
@@ -38,23 +37,17 @@ def test_the_loss_of_a_router_cannot_be_weighted(tmp_path):
 
 
 def test_a_loss_that_is_one_number_needs_one_per_row_beside_it(tmp_path):
-    def theirs(outputs, labels, num_items_in_batch=None):
-        return torch.nn.functional.cross_entropy(outputs.logits, labels)
-
-    def rows(outputs, batch):
-        return torch.nn.functional.cross_entropy(outputs.logits, batch["labels"], reduction="none")
-
-    options = {"compute_loss_func": theirs}
+    entropy = torch.nn.functional.cross_entropy
+    own = {"compute_loss_func": lambda outputs, labels, **_: entropy(outputs.logits, labels)}
+    rows = {"losses": lambda out, batch: entropy(out.logits, batch["labels"], reduction="none")}
     with pytest.raises(sb.ConfigurationError, match=r"one per row.*Pass losses="):
-        text.trainer(tmp_path, text.selective(), options=options)
+        text.trainer(tmp_path, text.selective(), options=own)
     with pytest.raises(sb.ConfigurationError, match="weighs the rows"):
-        text.trainer(tmp_path, sb.infobatch(), options=options | {"losses": rows})
-    made = text.trainer(
-        tmp_path, text.selective(), options=options | {"losses": rows}, num_train_epochs=1
-    )
+        text.trainer(tmp_path, sb.infobatch(), options=own | rows)
+    made = text.trainer(tmp_path, text.selective(), options=own | rows, num_train_epochs=1)
     made.train()
     assert made.selective_loader.stats.scored == 48
-    text.trainer(tmp_path, sb.random_backprop(1 / 2), options=options)
+    text.trainer(tmp_path, sb.random_backprop(1 / 2), options=own)
 
 
 def test_a_regression_head_is_refused_by_what_reads_confidence(tmp_path):
@@ -68,16 +61,14 @@ def test_a_regression_head_is_refused_by_what_reads_confidence(tmp_path):
 
 
 def test_a_loss_of_ones_own_that_is_no_cross_entropy_is_refused_at_the_first_batch(tmp_path):
-    def squared(outputs, batch):
-        return (outputs.logits[:, 0] - batch["labels"]) ** 2
-
-    def opposite(outputs, batch):
-        return -outputs.logits.softmax(1)[:, 0]
-
     numbers = [row | {"labels": float(len(row["input_ids"]))} for row in text.classified(48)]
     for losses, data, named in (
-        (squared, numbers, "targets from [0-9]+ to"),
-        (opposite, None, "losses as low as -0"),
+        (
+            lambda out, batch: (out.logits[:, 0] - batch["labels"]) ** 2,
+            numbers,
+            "targets from [0-9]+ to",
+        ),
+        (lambda out, batch: -out.logits.softmax(1)[:, 0], None, "losses as low as -0"),
     ):
         model = text.classifier(num_labels=1 if data else 2, problem_type=None)
         made = text.trainer(tmp_path, sb.auto(), model=model, data=data, options={"losses": losses})

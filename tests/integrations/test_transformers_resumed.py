@@ -9,14 +9,11 @@ import fixture_text as text
 
 import selective_backprop as sb
 
+WARM = text.selective(1 / 2, warmup_epochs=1)
+
 
 def trained(folder, strategy, resume=None, **options):
-    chosen = {
-        "num_train_epochs": 3,
-        "save_strategy": "steps",
-        "save_steps": 7,
-        "learning_rate": 1e-2,
-    }
+    chosen = {"num_train_epochs": 3, "save_strategy": "steps", "save_steps": 7}
     made = text.trainer(folder, strategy, **(chosen | options))
     made.train(resume_from_checkpoint=resume)
     return made
@@ -25,59 +22,34 @@ def trained(folder, strategy, resume=None, **options):
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [
-        (text.selective(1 / 2, warmup_epochs=1), {}),
         (text.selective(1 / 3), {"gradient_accumulation_steps": 2, "save_steps": 3}),
         (sb.infobatch(), {"max_steps": 25}),
         (sb.infobatch(), {"num_train_epochs": 4}),
-        (text.selective(1 / 2, warmup_epochs=1), {"save_steps": 6}),
-        (text.selective(1 / 2, warmup_epochs=1), {"save_strategy": "epoch"}),
-        (
-            text.selective(1 / 2, warmup_epochs=1),
-            {"gradient_accumulation_steps": 5, "save_strategy": "epoch"},
-        ),
+        (WARM, {"save_steps": 6}),
+        (WARM, {"save_strategy": "epoch"}),
+        (WARM, {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
     ],
-    ids=[
-        "sb",
-        "accumulated",
-        "infobatch",
-        "epochs of unknown length",
-        "last batch",
-        "epochs",
-        "held over",
-    ],
+    ids=["accumulated", "infobatch", "unknown length", "last batch", "epochs", "held over"],
 )
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options):
-    whole = trained(tmp_path / "whole", strategy, **options)
-    checkpoints = sorted(
-        (tmp_path / "whole").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1])
-    )
+    whole = trained(tmp_path, strategy, **options)
+    checkpoints = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.split("-")[1]))
     middle = checkpoints[len(checkpoints) // 2 - 1]
     assert (middle / "selection-0-of-1.pt").is_file()
-    resumed = trained(tmp_path / "whole", strategy, resume=str(middle), **options)
-    assert resumed.state.global_step == whole.state.global_step
-    assert resumed.selective_loader.stats == whole.selective_loader.stats
-    assert torch.equal(text.weights(resumed), text.weights(whole))
-    assert resumed.state.epoch == whole.state.epoch
-    assert resumed.args.ignore_data_skip is False  # as it was
+    for saved in (middle, checkpoints[-1]):
+        resumed = trained(tmp_path, strategy, resume=str(saved), **options)
+        assert resumed.state.global_step == whole.state.global_step
+        assert resumed.selective_loader.stats == whole.selective_loader.stats
+        assert torch.equal(text.weights(resumed), text.weights(whole))
+        assert resumed.state.epoch == whole.state.epoch
+        assert resumed.args.ignore_data_skip is False  # as it was
 
 
-def test_a_training_that_is_over_is_not_gone_on_with(tmp_path):
-    whole = trained(tmp_path, text.selective(), num_train_epochs=1, save_steps=6)
-    resumed = trained(tmp_path, text.selective(), True, num_train_epochs=1, save_steps=6)
-    assert resumed.state.global_step == whole.state.global_step == 6
-    assert torch.equal(text.weights(resumed), text.weights(whole))
-
-
-def test_a_checkpoint_without_selection_is_refused_before_anything_is_loaded(tmp_path):
+def test_a_checkpoint_without_selection_or_of_more_processes_is_refused(tmp_path):
     trained(tmp_path, None, max_steps=7)
     with pytest.raises(sb.ConfigurationError, match="saved without selection"):
         trained(tmp_path, text.selective(), resume=True)
-
-
-def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
-    trained(tmp_path, text.selective(), max_steps=7)
-    saved = tmp_path / "checkpoint-7" / "selection-0-of-1.pt"
-    saved.rename(saved.with_name("selection-0-of-2.pt"))
+    (tmp_path / "checkpoint-7" / "selection-0-of-2.pt").touch()
     with pytest.raises(sb.ConfigurationError, match=r"another number of .* \(selection-0-of-2"):
         trained(tmp_path, text.selective(), resume=True)
 

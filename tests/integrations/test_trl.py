@@ -1,5 +1,7 @@
 """TRL's SFTTrainer trains on selected examples, padded or packed, as it would on them alone."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -14,24 +16,18 @@ from torch.nn import functional
 import selective_backprop as sb
 
 PACKED = {"packing": True}
+SPLIT = {"packing_strategy": "bfd_split", "max_length": 30}
 KINDS = {
-    "padded": (sft.texts, {}),
     "completion": (sft.answers, {}),
     "assistant": (sft.talks, {"assistant_only_loss": True}),
     "padding-free": (sft.texts, {"padding_free": True, "max_length": None}),
-    "packed": (sft.texts, PACKED),
     "packed completion": (sft.answers, PACKED),
-    "split": (sft.texts, {"packing": True, "packing_strategy": "bfd_split", "max_length": 30}),
-    "wrapped": (sft.texts, {"packing": True, "packing_strategy": "wrapped"}),
+    "split": (sft.texts, PACKED | SPLIT),
 }
 EACH = sb.random_backprop(1)  # draws documents, and leaves none out
-ONE_STEP = {
-    "max_steps": 1,
-    "optim": "sgd",
-    "learning_rate": 1.0,
-    "max_grad_norm": 0.0,  # which would hide a loss of another scale
-    "lr_scheduler_type": "constant",
-}
+# A limit of the gradient would hide a loss of another scale.
+ONE_STEP = {"max_steps": 1, "optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0}
+ONE_STEP |= {"lr_scheduler_type": "constant"}
 
 
 class Watched(sft.Selective):
@@ -40,6 +36,12 @@ class Watched(sft.Selective):
     def training_step(self, model, inputs, *args, **options):
         self.given = [*getattr(self, "given", []), dict(inputs)]
         return super().training_step(model, inputs, *args, **options)
+
+
+def trained(*args, resume=None, **options):
+    made = sft.trainer(*args, **options)
+    made.train(resume_from_checkpoint=resume)
+    return made
 
 
 def loss_of(model, example):
@@ -61,59 +63,58 @@ def assert_remembered(column, made, least):
             assert scores[index] == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "wrapped"])
 def test_traditional_training_is_the_plain_trainer_s_bit_for_bit(tmp_path, kind):
-    data, options = KINDS[kind]
-    logs = {"logging_strategy": "steps", "logging_steps": 1}
-    ended, losses = [], []
-    for strategy in (None, sb.traditional()):
-        made = sft.trainer(tmp_path, strategy, data(50), max_steps=12, **logs, **options)
-        made.train()
-        ended.append(text.weights(made))
-        losses.append([each["loss"] for each in made.state.log_history if "loss" in each])
-    assert losses[0] == losses[1]
-    assert len(losses[0]) == 12
-    assert torch.equal(*ended)
+    wrapped = (sft.texts, PACKED | {"packing_strategy": "wrapped"})
+    data, options = KINDS.get(kind, wrapped)
+    options = {"max_steps": 8, "logging_strategy": "steps", "logging_steps": 1, **options}
+    plain, ours = (
+        trained(tmp_path, strategy, data(40), **options) for strategy in (None, sb.traditional())
+    )
+    assert torch.equal(text.weights(ours), text.weights(plain))
+    losses, others = (
+        [each["loss"] for each in made.state.log_history if "loss" in each]
+        for made in (plain, ours)
+    )
+    assert losses == others
+    assert len(losses) == 8
 
 
-def test_a_batch_of_all_packed_rows_is_the_plain_trainer_s(tmp_path):
+def test_a_batch_of_all_packed_rows_is_the_plain_trainer_s_and_weights_of_one_change_nothing(
+    tmp_path,
+):
+    """InfoBatch weighs every batch; in its first epoch all weights are 1."""
     options = {"train_sampling_strategy": "sequential", "per_device_train_batch_size": 21}
-    ended = []
-    for strategy in (None, EACH):
-        made = sft.trainer(tmp_path, strategy, **PACKED, **options, **ONE_STEP)
-        made.train()
-        ended.append(made)
-    torch.testing.assert_close(*map(text.weights, ended), rtol=0, atol=1e-6)
+    ended = [
+        text.weights(trained(tmp_path, strategy, **PACKED, **options, **ONE_STEP))
+        for strategy in (None, EACH, sb.infobatch())
+    ]
+    torch.testing.assert_close(ended[1], ended[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(ended[2], ended[0], rtol=0, atol=2e-6)
+    assert not torch.equal(ended[0], text.weights(sft.trainer(tmp_path)))
+    options = {"gradient_accumulation_steps": 2, **PACKED, **ONE_STEP}
+    ended = [
+        text.weights(trained(tmp_path, strategy, **options)) for strategy in (EACH, sb.infobatch())
+    ]
+    torch.testing.assert_close(*ended, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
-    ("kind", "attention"),
-    [(kind, "sdpa") for kind in KINDS if kind != "wrapped"] + [("packed", "eager")],
+    ("kind", "attention"), [*((kind, "sdpa") for kind in KINDS), ("split", "eager")]
 )
 def test_an_example_s_score_is_its_own_mean_loss_wherever_it_lies(tmp_path, kind, attention):
     data, options = KINDS[kind]
-    model = sft.speaker(attention)
     strategy = sb.stale_sb(rate=1 / 2, schedule=sb.Schedule())  # remembers its scores
-    made = sft.trainer(
-        tmp_path, strategy, data(20), model=model, max_steps=2, learning_rate=0.0, **options
-    )
-    made.train()
+    options = {"model": sft.speaker(attention), "max_steps": 2, "learning_rate": 0.0, **options}
+    made = trained(tmp_path, strategy, data(20), **options)
     assert_remembered(made.selective_loader.ledger.scored, made, least=16)
 
 
-@pytest.mark.parametrize("kind", ["completion", "assistant", "packed", "packed completion"])
+@pytest.mark.parametrize("kind", ["completion", "assistant", "packed completion"])
 def test_an_update_is_the_mean_over_all_tokens_of_what_was_selected(tmp_path, kind):
     data, options = KINDS[kind]
-    made = sft.trainer(
-        tmp_path,
-        text.selective(1 / 2),
-        data(40),
-        kind=Watched,
-        gradient_accumulation_steps=2,
-        **ONE_STEP,
-        **options,
-    )
-    made.train()
+    options = {"kind": Watched, "gradient_accumulation_steps": 2, **ONE_STEP, **options}
+    made = trained(tmp_path, text.selective(1 / 2), data(40), **options)
     twin, loader = sft.speaker(), made.selective_loader
     chosen = [index for batch in made.given for index in batch["selection_indices"].tolist()]
     assert len(made.given) == 2
@@ -141,15 +142,8 @@ def test_only_selected_documents_go_through_the_training_pass(tmp_path):
 
 
 def test_a_batch_never_has_more_tokens_than_the_plain_trainer_s_and_nothing_is_lost(tmp_path):
-    made = sft.trainer(
-        tmp_path,
-        EACH,
-        sft.texts(100),
-        max_steps=99,
-        per_device_train_batch_size=2,
-        train_sampling_strategy="sequential",
-        **PACKED,
-    )
+    options = {"per_device_train_batch_size": 2, "train_sampling_strategy": "sequential", **PACKED}
+    made = sft.trainer(tmp_path, EACH, sft.texts(100), max_steps=99, **options)
     most = 2 * max(map(sum, made.train_dataset["seq_lengths"]))
     epochs = made.get_train_dataloader()
     batches = [list(epochs), list(epochs)]
@@ -164,8 +158,7 @@ def test_a_batch_never_has_more_tokens_than_the_plain_trainer_s_and_nothing_is_l
     assert set(later[: len(lost)]) == lost
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_packed_rows_are_trained_on_in_all_epochs_however_many_steps_that_takes(tmp_path, epochs):
+def test_packed_rows_are_trained_on_in_all_epochs_however_many_steps_that_takes(tmp_path):
     words = [words for words, _ in text.sentences()[:60]]
     lengths = [90] * 10 + [12] * 50  # of which few fill a row together
     data = Dataset.from_dict({"text": [(5 * a)[:b] for a, b in zip(words, lengths, strict=True)]})
@@ -175,38 +168,25 @@ def test_packed_rows_are_trained_on_in_all_epochs_however_many_steps_that_takes(
         def on_step_end(self, args, state, control, lr_scheduler, **_):
             rates.append(lr_scheduler.get_last_lr()[0])
 
-    def trained(resume=None):
-        made = sft.trainer(
-            tmp_path,
-            EACH,
-            data,
-            num_train_epochs=epochs,
-            per_device_train_batch_size=1,
-            save_strategy="steps",
-            save_steps=1,
-            options={"callbacks": [Noting()]},
-            **PACKED,
-        )
-        made.train(resume_from_checkpoint=resume)
-        return made
-
-    whole = trained()
+    options = {"num_train_epochs": 3, "per_device_train_batch_size": 1, **PACKED}
+    options |= {"save_strategy": "steps", "save_steps": 1, "options": {"callbacks": [Noting()]}}
+    whole = trained(tmp_path, EACH, data, **options)
     planned, steps = whole.selective_loader.planned_batches, whole.state.global_step
     assert steps > planned
-    assert whole.selective_loader.stats.candidates == 60 * epochs
-    assert whole.state.epoch == epochs
+    assert whole.selective_loader.stats.candidates == 60 * 3
+    assert whole.state.epoch == 3
     assert rates[0] > rates[steps // 2] > rates[-1]  # and it ends with the epochs, not before
     assert rates[planned - 1] > 0
-    resumed = trained(f"{tmp_path}/checkpoint-{planned + 1}")
+    saved = f"{tmp_path}/checkpoint-{planned + 1}"
+    resumed = trained(tmp_path, EACH, data, resume=saved, **options)
     assert resumed.state.global_step == steps
     assert torch.equal(text.weights(resumed), text.weights(whole))
 
 
 @pytest.mark.parametrize("options", [{}, PACKED], ids=["padded", "packed"])
 def test_losses_are_recorded_without_another_forward_pass(tmp_path, options):
-    made = sft.trainer(
-        tmp_path, sb.recorded_sb(rate=1 / 2), max_steps=4, learning_rate=0.0, **options
-    )
+    options = {"max_steps": 4, "learning_rate": 0.0, **options}
+    made = sft.trainer(tmp_path, sb.recorded_sb(rate=1 / 2), **options)
     passes = []
     made.model.register_forward_hook(lambda *_: passes.append(1))
     made.train()
@@ -214,29 +194,12 @@ def test_losses_are_recorded_without_another_forward_pass(tmp_path, options):
     assert_remembered(made.selective_loader.ledger.recorded, made, least=16)
 
 
-def test_weights_of_one_change_nothing_but_rounding(tmp_path):
-    """InfoBatch weighs every batch; in its first epoch all weights are 1."""
-    ended = []
-    for strategy in (EACH, sb.infobatch()):
-        made = sft.trainer(tmp_path, strategy, gradient_accumulation_steps=2, **PACKED, **ONE_STEP)
-        made.train()
-        ended.append(text.weights(made))
-    torch.testing.assert_close(*ended, rtol=0, atol=2e-6)
-    assert not torch.equal(ended[0], text.weights(sft.trainer(tmp_path)))
-
-
 def test_one_s_own_losses_take_what_the_fused_head_returns(tmp_path):
     def entropies(outputs, batch):
         return outputs["entropy"].sum(1) / outputs["label_mask"].sum(1)
 
-    made = sft.trainer(
-        tmp_path,
-        sb.recorded_sb(rate=1 / 2),
-        options={"losses": entropies},
-        max_steps=2,
-        learning_rate=0.0,
-    )
-    made.train()
+    options = {"options": {"losses": entropies}, "max_steps": 2, "learning_rate": 0.0}
+    made = trained(tmp_path, sb.recorded_sb(rate=1 / 2), **options)
     found = made.selective_loader.ledger.recorded.observe().scores[0]
     index = next(place for place, score in enumerate(found) if score == score)
     row = torch.tensor(made.train_dataset[index]["input_ids"])[None]
@@ -245,30 +208,27 @@ def test_one_s_own_losses_take_what_the_fused_head_returns(tmp_path):
     assert found[index] == pytest.approx(entropy.item(), rel=1e-4)
 
 
+WAITS = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2}
+
+
 @pytest.mark.parametrize(
     ("strategy", "options", "waits"),
     [
-        (text.selective(1 / 2), {}, False),
-        (
-            EACH,  # of which a document waits for the next batch
-            PACKED | {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2},
-            True,
-        ),
+        (EACH, PACKED | WAITS, True),  # a document waits for the next batch
         (sb.recorded_sb(rate=1 / 2), PACKED, False),
     ],
-    ids=["padded", "packed", "recorded"],
+    ids=["packed", "recorded"],
 )
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options, waits):
-    chosen = {"max_steps": 8, "save_strategy": "steps", "save_steps": 6, **options}
+    options = {"max_steps": 8, "save_strategy": "steps", "save_steps": 6, **options}
     middle = tmp_path / "checkpoint-6"
-    ended = []
-    for resume in (None, str(middle)):
-        made = sft.trainer(tmp_path, strategy, sft.texts(60), **chosen)
-        made.train(resume_from_checkpoint=resume)
-        ended.append(made)
+    whole, resumed = (
+        trained(tmp_path, strategy, sft.texts(60), resume=resume, **options)
+        for resume in (None, str(middle))
+    )
     assert bool(torch.load(middle / "selection-0-of-1.pt")["beyond"]) is waits
-    assert ended[0].selective_loader.stats == ended[1].selective_loader.stats
-    assert torch.equal(*map(text.weights, ended))
+    assert whole.selective_loader.stats == resumed.selective_loader.stats
+    assert torch.equal(*map(text.weights, (whole, resumed)))
 
 
 class Joined(transformers.DataCollatorWithFlattening):
@@ -281,18 +241,11 @@ def test_transformers_own_trainer_packs_selected_examples_too(tmp_path):
     for first in range(0, len(rows) - 2, 3):
         three = [row["input_ids"] for row in rows[first : first + 3]]
         positions = [place for ids in three for place in range(len(ids))]
-        tokens = [token for ids in three for token in ids]
-        packed.append({"input_ids": tokens, "position_ids": positions})
+        packed.append({"input_ids": [*itertools.chain(*three)], "position_ids": positions})
+    options = {"options": {"data_collator": Joined()}, "max_steps": 3, "learning_rate": 0.0}
     for data, size in ((rows, 4), (packed, 12)):
-        made = text.trainer(
-            tmp_path,
-            sb.recorded_sb(rate=1 / 2),
-            model=sft.speaker(),
-            data=data,
-            options={"data_collator": Joined()},
-            max_steps=3,
-            learning_rate=0.0,
-        )
+        strategy, model = sb.recorded_sb(rate=1 / 2), sft.speaker()
+        made = text.trainer(tmp_path, strategy, model=model, data=data, **options)
         made.train()
         assert made.selective_loader.batch_size == size
         assert_remembered(made.selective_loader.ledger.recorded, made, least=size)

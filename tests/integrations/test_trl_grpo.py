@@ -24,10 +24,7 @@ from fixture_rollouts import (
 from trl import GRPOTrainer
 
 import selective_backprop as sb
-from selective_backprop.integrations.trl import (
-    NonzeroGRPOTrainer,
-    NonzeroRollouts,
-)
+from selective_backprop.integrations.trl import NonzeroGRPOTrainer, NonzeroRollouts
 
 # What TRL itself still asks of Transformers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
@@ -40,6 +37,10 @@ def quiet_rollouts(monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
 
 
+def both(folder, kinds=(PlainGRPO, FewerGRPO), **options):
+    return [train(kind, folder, **options) for kind in kinds]
+
+
 def check_alike(plain, fewer, within=1e-6):
     """Weights, losses and rewards are the same, and there were fewer rows to train on."""
     assert (text.weights(plain) - plain.before).abs().max() > 1e-3
@@ -50,46 +51,37 @@ def check_alike(plain, fewer, within=1e-6):
 
 
 def check_the_same(plain, fewer):
-    """Both trained alike bit for bit, on the same rows."""
+    """Both trained alike bit for bit, on the same rows, and logged the same."""
     assert torch.equal(text.weights(fewer), text.weights(plain))
     assert (text.weights(plain) - plain.before).abs().max() > 1e-3
     assert fewer.rows == plain.rows
-    kept = [entry.keys() - {"train_runtime"} for entry in plain.state.log_history]
-    assert [entry.keys() - {"train_runtime"} for entry in fewer.state.log_history] == kept
+    assert [*map(dict.keys, fewer.state.log_history)] == [*map(dict.keys, plain.state.log_history)]
 
 
-@pytest.mark.parametrize("tool", [None, use_tool], ids=["text", "tool"])
 @pytest.mark.parametrize("loss_type", LOSSES)
-def test_the_policy_and_its_curves_are_those_of_the_trainer_to_rounding(tmp_path, loss_type, tool):
-    options = {"loss_type": loss_type, "tool": tool}
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
-    check_alike(plain, fewer)
-    assert max(fewer.widths) <= max(plain.widths)
+def test_the_policy_and_its_curves_are_those_of_the_trainer_to_rounding(tmp_path, loss_type):
+    for tool in (None, use_tool):
+        plain, fewer = both(tmp_path, loss_type=loss_type, tool=tool)
+        check_alike(plain, fewer)
+        assert max(fewer.widths) <= max(plain.widths)
 
 
-@pytest.mark.parametrize("iterations", [1, 2])
-def test_so_are_those_of_rloo(tmp_path, iterations):
-    options = {"num_iterations": iterations, "normalize_advantages": True}
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainRLOO, FewerRLOO))
+def test_so_are_those_of_rloo(tmp_path):
+    options = {"num_iterations": 2, "normalize_advantages": True}
+    plain, fewer = both(tmp_path, (PlainRLOO, FewerRLOO), **options)
     check_alike(plain, fewer)
     assert sum(fewer.passed) < sum(plain.passed)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("size", [1, 4, 16])
 def test_an_update_trains_on_no_more_than_the_rows_with_a_gradient(tmp_path, size):
     # Two groups of eight are an update; half of the answers to the first are right.
     def reward(completions, **_):
         return [float(n % 2 and n < 8) for n in range(len(completions))]
 
-    options = {
-        "per_device_train_batch_size": size,
-        "gradient_accumulation_steps": 16 // size,
-        "num_generations": 8,
-        "reward": reward,
-        "loss_type": "bnpo",
-        "num_iterations": 1,
-    }
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 16 // size}
+    options |= {"num_generations": 8, "loss_type": "bnpo", "num_iterations": 1}
+    plain, fewer = both(tmp_path, reward=reward, **options)
     check_alike(plain, fewer)
     assert plain.rows == [size] * (16 // size) * 3
     assert fewer.rows == [min(size, 8)] * (8 // min(size, 8)) * 3
@@ -99,23 +91,20 @@ def test_an_update_trains_on_no_more_than_the_rows_with_a_gradient(tmp_path, siz
     assert logged(fewer, "rollouts/tokens") == pytest.approx((16 * means.cumsum(0)).tolist())
 
 
-@pytest.mark.parametrize(("generated", "accumulated"), [(1, 4), (4, 2), (4, 6), (8, 4), (3, 2)])
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dapo"])
+@pytest.mark.parametrize(
+    ("generated", "accumulated", "loss_type"),
+    [(1, 4, "grpo"), (4, 2, "dapo"), (4, 6, "bnpo"), (8, 4, "grpo"), (3, 2, "dapo")],
+)
 def test_updates_and_what_is_generated_at_once_may_differ(
     tmp_path, generated, accumulated, loss_type
 ):
-    options = {
-        "steps_per_generation": generated,
-        "gradient_accumulation_steps": accumulated,
-        "loss_type": loss_type,
-        "max_steps": 4,
-    }
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    options = {"steps_per_generation": generated, "gradient_accumulation_steps": accumulated}
+    check_alike(*both(tmp_path, loss_type=loss_type, max_steps=4, **options))
+
+
+def test_old_log_probabilities_are_of_rows_that_are_trained_on_also_with_checkpoints(tmp_path):
+    plain, fewer = both(tmp_path, gradient_checkpointing=True)
     check_alike(plain, fewer)
-
-
-def test_old_log_probabilities_are_computed_of_the_rows_that_are_trained_on(tmp_path):
-    plain, fewer = (train(kind, tmp_path) for kind in (PlainGRPO, FewerGRPO))
     assert plain.passed == [16, 16]  # once for two iterations on what was generated
     assert sum(fewer.rows) == fewer.passed[0] * 2 + fewer.passed[1]
 
@@ -123,12 +112,10 @@ def test_old_log_probabilities_are_computed_of_the_rows_that_are_trained_on(tmp_
 @pytest.mark.parametrize(
     ("mode", "loss_type"),
     [
-        *(
-            (f"{level}_{cut}", "dapo")
-            for level in ("token", "sequence")
-            for cut in ("truncate", "mask")
-        ),
         ("token_truncate", "vespo"),
+        ("token_mask", "dapo"),
+        ("sequence_truncate", "dapo"),
+        ("sequence_mask", "dapo"),
     ],
 )
 def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode, loss_type):
@@ -137,18 +124,9 @@ def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode, loss_type
         found = use_tool(prompts, trainer)
         return found | {"logprobs": [[*logs[:-1], None] for logs in found["logprobs"]]}
 
-    plain, fewer = (
-        prepare(
-            kind,
-            tmp_path,
-            tool=sample,
-            loss_type=loss_type,
-            max_steps=2,
-            vllm_importance_sampling_mode=mode,
-            vllm_importance_sampling_clip_min=0.2,
-        )
-        for kind in (PlainGRPO, FewerGRPO)
-    )
+    options = {"tool": sample, "loss_type": loss_type, "max_steps": 2}
+    options |= {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_min": 0.2}
+    plain, fewer = (prepare(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
     for made in (plain, fewer):
         made.use_vllm, made._last_loaded_step = True, 0
         made.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -161,16 +139,23 @@ def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode, loss_type
         assert logged(fewer, f"trained/sampling/{name}/mean")[0] > 0
 
 
-def test_equal_rewards_whose_mean_is_rounded_have_no_gradient(tmp_path):
+def test_equal_rewards_whose_mean_is_rounded_and_unscored_completions_have_no_gradient(tmp_path):
     def reward(completions, **_):
         return [0.1 if n < 12 else 0.1 * (n % 2) for n in range(len(completions))]
 
     options = {"reward": reward, "num_generations": 12, "per_device_train_batch_size": 12}
     options |= {"gradient_accumulation_steps": 2, "max_steps": 1}
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    plain, fewer = both(tmp_path, **options)
     assert torch.tensor(plain._logs["advantages"])[:12].count_nonzero() == 12
     check_alike(plain, fewer, within=1e-5)  # the noise that TRL trains on
     assert fewer.rows == [12]
+
+    def of_half(completions, **_):
+        return [None if n % 4 < 2 else float(n % 2) for n in range(len(completions))]
+
+    plain, fewer = both(tmp_path, reward=of_half, num_iterations=1)
+    check_alike(plain, fewer)
+    assert fewer.rows == [4, 4] * 3
 
 
 def test_several_rewards_are_summed_or_compared_one_by_one(tmp_path):
@@ -180,29 +165,16 @@ def test_several_rewards_are_summed_or_compared_one_by_one(tmp_path):
     def even(completions, **_):
         return [float(1 - n % 2) if n >= 4 else None for n in range(len(completions))]
 
-    both = {"reward": [odd, even], "max_steps": 1, "num_iterations": 1}
-    options = both | {"multi_objective_aggregation": "sum_then_normalize"}
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    options = {"reward": [odd, even], "max_steps": 1, "num_iterations": 1}
+    summed = {"multi_objective_aggregation": "sum_then_normalize"}
+    plain, fewer = both(tmp_path, **options, **summed)
     check_alike(plain, fewer)
     assert fewer.rows == [4]  # of the first prompt; others' sums are 1
-    options = both | {"multi_objective_aggregation": "normalize_then_sum"}
-    options |= {"reward_weights": [1.0, 0.5]} | both
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
-    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
-    assert fewer.rows == plain.rows == [4] * 4
-    options |= {"gradient_accumulation_steps": 1}  # of one prompt
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
-    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
-
-
-def test_completions_that_nobody_scores_are_left_out(tmp_path):
-    def reward(completions, **_):
-        return [None if n % 4 < 2 else float(n % 2) for n in range(len(completions))]
-
-    options = {"reward": reward, "num_iterations": 1}
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
-    check_alike(plain, fewer)
-    assert fewer.rows == [4, 4] * 3
+    options |= {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]}
+    for accumulated, rows in ((4, [4] * 4), (1, [4])):
+        plain, fewer = both(tmp_path, gradient_accumulation_steps=accumulated, **options)
+        torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
+        assert fewer.rows == plain.rows == rows
 
 
 def test_advantages_of_a_subclass_s_own_count(tmp_path):
@@ -211,14 +183,8 @@ def test_advantages_of_a_subclass_s_own_count(tmp_path):
             found = super()._generate_and_score_completions(inputs)
             return found | {"advantages": torch.ones_like(found["completion_ids"]) / 2}
 
-    class PlainOwn(Noting, Own):
-        pass
-
-    class FewerOwn(NonzeroRollouts, Noting, Own):
-        pass
-
-    options = {"reward": lambda completions, **_: [0.0] * len(completions)}
-    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainOwn, FewerOwn))
+    kinds = type("Plain", (Noting, Own), {}), type("Fewer", (NonzeroRollouts, Noting, Own), {})
+    plain, fewer = both(tmp_path, kinds, reward=lambda completions, **_: [0.0] * len(completions))
     assert fewer.rows == plain.rows
     torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
 
@@ -230,12 +196,9 @@ def test_where_nothing_has_a_gradient_momentum_and_decay_act_as_they_did(tmp_pat
         seen.append(len(completions))
         return [float(n % 2 and len(seen) % 2) for n in range(len(completions))]
 
-    options = {"reward": reward, "optim": "adamw_torch", "weight_decay": 0.1, "max_steps": 4}
-    options |= {"learning_rate": 1e-2, "num_iterations": 1}
-    plain = train(PlainGRPO, tmp_path, **options)
-    seen.clear()
-    fewer = train(FewerGRPO, tmp_path, **options)
-    assert fewer.rows == [4] * 4 + [1] + [4] * 4 + [1]
+    options = {"optim": "adamw_torch", "weight_decay": 0.1, "max_steps": 4, "learning_rate": 1e-2}
+    plain, fewer = both(tmp_path, reward=reward, num_iterations=1, **options)
+    assert fewer.rows == [4] * 4 + [1] + [4] * 4 + [1]  # each asks four times
     torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-4)
 
 
@@ -249,19 +212,12 @@ def test_where_all_tokens_are_the_tool_s_nothing_changes(tmp_path):
     assert torch.equal(text.weights(fewer), fewer.before)
 
 
-def test_gradient_checkpointing_trains_alike(tmp_path):
-    options = {"gradient_checkpointing": True}
-    check_alike(*(train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO)))
-
-
 def test_adapters_of_peft_train_alike(tmp_path):
     peft = pytest.importorskip("peft")
-    made = []
+    made, options = [], {"target_modules": ["c_attn"], "fan_in_fan_out": True}
     for kind in (PlainGRPO, FewerGRPO):
         torch.manual_seed(0)
-        lora = peft.LoraConfig(
-            r=4, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False
-        )
+        lora = peft.LoraConfig(r=4, init_lora_weights=False, **options)
         made.append(train(kind, tmp_path, peft=lora))
     check_alike(*made)
 
@@ -280,7 +236,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
 
 
 def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s(tmp_path):
-    plain, fewer = (train(kind, tmp_path, max_steps=1) for kind in (PlainGRPO, FewerGRPO))
+    plain, fewer = both(tmp_path, max_steps=1)
     for name in ("entropy", "clip_ratio/region_mean"):
         assert len(logged(plain, name)) == len(logged(fewer, f"trained/{name}")) == 1
         assert not logged(fewer, name)
@@ -335,28 +291,22 @@ def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
     with pytest.raises(sb.ConfigurationError, match=r"mode='new'.* sequence_mask"):
         prepare(NonzeroGRPOTrainer, tmp_path, vllm_importance_sampling_mode="new")
     made = prepare(NonzeroGRPOTrainer, tmp_path)
-    scored = GRPOTrainer._generate_and_score_completions
-    monkeypatch.setattr(
-        GRPOTrainer,
-        "_generate_and_score_completions",
-        lambda self, inputs: scored(self, inputs) | {"pixel_values": torch.ones(len(inputs), 3)},
-    )
+    scored, images = GRPOTrainer._generate_and_score_completions, {"pixel_values": torch.ones(1, 3)}
+    imaged = lambda self, inputs: scored(self, inputs) | images  # noqa: E731
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", imaged)
     with pytest.raises(sb.ConfigurationError, match=r"images .*pixel_values"):
         made.train()
 
 
 @pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])
-def test_engines_that_count_micro_batches_are_refused(tmp_path, monkeypatch, engine):
+def test_engines_that_count_micro_batches_are_refused(tmp_path, engine):
     class Engine(GRPOTrainer):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
             setattr(self, f"is_{engine}_enabled", True)
 
-    class Fewer(NonzeroRollouts, Engine):
-        pass
-
     with pytest.raises(sb.ConfigurationError, match=engine):
-        prepare(Fewer, tmp_path)
+        prepare(type("Fewer", (NonzeroRollouts, Engine), {}), tmp_path)
 
 
 def test_a_mixture_of_experts_without_a_router_s_loss_trains_alike(tmp_path):

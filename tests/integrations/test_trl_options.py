@@ -93,14 +93,12 @@ def test_answers_that_nobody_scores_are_kept_last_and_do_not_count_as_rewards(tm
 
 
 def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(tmp_path):
-    reward, refills = Teaching(), 2
-    made = train(
-        Fewer, tmp_path, reward=reward, ours={"refills": refills}, **ONE | {"max_steps": 3}
-    )
+    reward, options = Teaching(), ONE | {"max_steps": 3}
+    made = train(Fewer, tmp_path, reward=reward, ours={"refills": 2}, **options)
     asked, trained = iter(reward.asked), [0]
     for _ in range(3):
         lacking = 4
-        for _ in range(1 + refills):
+        for _ in range(3):
             if lacking:
                 prompts = next(asked)
                 assert len(prompts) == lacking
@@ -109,15 +107,14 @@ def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(
     assert next(asked, None) is None
     assert len(reward.asked) > 3
     assert logged(made, "rollouts/trained") == trained[1:]
-    total = 4 * sum(map(len, reward.asked))
-    assert logged(made, "rollouts/generated")[-1] == total
+    assert logged(made, "rollouts/generated")[-1] == 4 * sum(map(len, reward.asked))
     assert logged(made, "num_tokens")[-1] == made.state.num_input_tokens_seen
     assert logged(made, "refills/reward")
     for batch in made.given:  # rows hang together wherever they come from
-        masks = batch["completion_mask"]
-        assert masks.any(1).all()
+        assert batch["completion_mask"].any(1).all()
         assert (batch["prompt_mask"].sum(1) == 3).all()
-        assert len(batch["prompt_ids"]) == len(masks) == len(batch["advantages"])
+        lengths = {len(batch[key]) for key in ("prompt_ids", "completion_mask", "advantages")}
+        assert len(lengths) == 1
 
 
 def test_prompts_of_a_band_of_mean_rewards_are_trained_on(tmp_path):
@@ -144,21 +141,20 @@ def test_prompts_that_taught_nothing_rest_from_the_next_pass_on(tmp_path):
 
 def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
     options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    made = []
-    for resume in (None, f"{tmp_path}/checkpoint-2"):
+    made, saved = [], tmp_path / "checkpoint-2"
+    for resume in (None, str(saved)):
         rest = sb.RestingPrompts(48, explore=0.1, least=0.05)
         each = prepare(FewerGRPO, tmp_path, ours={"rest": rest, "refills": 1}, **options)
         each.train(resume_from_checkpoint=resume)
-        made.append((each, rest))
+        made.append((text.weights(each), rest))
     (whole, before), (resumed, after) = made
-    torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=1e-6)
     assert before.odds.tolist() == after.odds.tolist() != [1.0] * 48
     assert [*before] == [*after]
-    (tmp_path / "checkpoint-2" / "prompts.pt").unlink()
+    (saved / "prompts.pt").unlink()
+    again = prepare(FewerGRPO, tmp_path, ours={"refills": 1}, **options)
     with pytest.raises(sb.ConfigurationError, match=r"prompts\.pt is missing"):
-        prepare(FewerGRPO, tmp_path, ours={"refills": 1}, **options).train(
-            resume_from_checkpoint=f"{tmp_path}/checkpoint-2"
-        )
+        again.train(resume_from_checkpoint=str(saved))
 
 
 @pytest.mark.parametrize(

@@ -33,25 +33,6 @@ def test_a_stream_of_joined_examples_is_refused(tmp_path):
     assert made.state.global_step == 3
 
 
-def test_joined_examples_that_nothing_tells_apart_are_refused(tmp_path):
-    collate = transformers.DataCollatorWithFlattening(return_position_ids=False)
-    made = text.trainer(
-        tmp_path,
-        text.selective(),
-        model=sft.speaker(),
-        data=text.spoken(20),
-        options={"data_collator": collate},
-    )
-    refused(made, "DataCollatorWithFlattening", "position_ids", "attend to one another")
-
-
-def test_an_order_by_length_is_refused_of_packed_rows(tmp_path):
-    made = sft.trainer(
-        tmp_path, text.selective(), packing=True, train_sampling_strategy="group_by_length"
-    )
-    refused(made, "LengthGroupedSampler", "'random' or 'sequential'")
-
-
 def test_lengths_that_do_not_cover_a_row_are_refused(tmp_path):
     made = sft.trainer(tmp_path, text.selective(), packing=True)
     rows = made.train_dataset.to_list()
@@ -62,13 +43,15 @@ def test_lengths_that_do_not_cover_a_row_are_refused(tmp_path):
         made.train()
 
 
-def test_a_model_that_gives_a_row_one_class_is_refused_of_joined_examples(tmp_path):
-    made = text.trainer(
-        tmp_path,
-        text.selective(),
-        data=[{"input_ids": text.as_bytes("one two"), "labels": [1] * 7}] * 20,
-        options={"data_collator": transformers.DataCollatorWithFlattening()},
-    )
+def test_joined_examples_without_positions_by_length_or_of_one_class_are_refused(tmp_path):
+    Joining, half = transformers.DataCollatorWithFlattening, text.selective()
+    options = {"options": {"data_collator": Joining(return_position_ids=False)}}
+    made = text.trainer(tmp_path, half, model=sft.speaker(), data=text.spoken(20), **options)
+    refused(made, "DataCollatorWithFlattening", "position_ids", "attend to one another")
+    options = {"packing": True, "train_sampling_strategy": "group_by_length"}
+    refused(sft.trainer(tmp_path, half, **options), "LengthGrouped", "'random' or 'sequential'")
+    data = [{"input_ids": text.as_bytes("one two"), "labels": [1] * 7}] * 20
+    made = text.trainer(tmp_path, half, data=data, options={"data_collator": Joining()})
     refused(made, "BertForSequenceClassification", "one label", "pad")
 
 

@@ -111,7 +111,12 @@ def test_settings_are_read_as_what_stands_there():
         with_settings([made], {"shares": "1"}, rounds=None)
 
 
-def test_something_over_its_limit_is_a_failure(monkeypatch):
+def test_something_over_its_limit_is_a_failure_and_the_list_names_cases(monkeypatch, capsys):
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    assert "steps.size " in printed
+    assert "large=100000000" in printed
+
     @case()
     def too_much():
         yield value("memory", 9.0, "bytes", 8.0)
@@ -133,26 +138,13 @@ def test_all_cases_say_what_they_measure_where_it_is_there():
             find_cases([unknown])
 
 
-def test_the_list_names_cases_and_their_settings(capsys):
-    assert main(["--list"]) == 0
-    printed = capsys.readouterr().out
-    assert "steps.size " in printed
-    assert "large=100000000" in printed
-
-
 @pytest.fixture
 def repository(tmp_path):
     """A history of two commits, the second of which changes `a.py`."""
 
     def git(*command: str) -> str:
-        name = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        done = subprocess.run(
-            ["git", "-C", str(tmp_path), *name, *command],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout.strip()
+        line = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *command]
+        return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
 
     git("init", "-q")
     for text in ("one", "two"):

@@ -28,28 +28,24 @@ def test_without_its_extra_the_command_names_what_to_install(monkeypatch, capsys
 
 
 def test_what_the_command_looks_for_is_what_its_extra_installs():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [each.partition(">")[0] for each in project["optional-dependencies"]["lab"]]
     installed = packages_distributions()
-    assert [installed[name][0].lower() for name in command.LAB] == [
-        each.partition(">")[0] for each in extras["lab"]
-    ]
+    assert [installed[name][0].lower() for name in command.LAB] == needed
 
 
-def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "selective_backprop_lab.cli.main", None)
-    monkeypatch.delattr("selective_backprop_lab.cli.main", raising=False)
+def test_with_its_extra_the_command_is_the_labs_and_a_fault_in_the_lab_is_no_missing_extra(
+    monkeypatch,
+):
+    cli, name = ModuleType("cli"), "selective_backprop_lab.cli.main"
+    cli.main = lambda: 7
+    monkeypatch.setitem(sys.modules, name, cli)
+    monkeypatch.setattr(name, cli, raising=False)
+    assert command.main() == 7
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delattr(name, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"selective_backprop_lab\.cli"):
         command.main()
-
-
-def test_with_its_extra_the_command_is_the_labs(monkeypatch):
-    cli = ModuleType("cli")
-    cli.main = lambda: 7
-    monkeypatch.setitem(sys.modules, "selective_backprop_lab.cli.main", cli)
-    monkeypatch.setattr("selective_backprop_lab.cli.main", cli, raising=False)
-    assert command.main() == 7
 
 
 def test_python_runs_the_package_as_the_command():

@@ -21,6 +21,15 @@ evidence = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(evidence)
 
 
+def prose(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def bench(record: str) -> list[dict]:
+    path = ROOT / "records" / "bench" / f"{record}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+
 WITH_TABLES = [page for page in evidence.PAGES if evidence.BLOCK.search(page.read_text("utf-8"))]
 
 
@@ -55,17 +64,16 @@ def test_the_readme_shows_the_lines_in_which_the_examples_differ():
 
 def test_every_command_in_the_readme_exists():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    scripts = set(re.findall(r"scripts/(\w+)", text))
-    assert {"demo", "test"} <= scripts
-    assert all((ROOT / "scripts" / name).exists() for name in scripts)
+    scripts = {f"scripts/{name}" for name in re.findall(r"scripts/(\w+)", text)}
+    assert {"scripts/demo", "scripts/test"} <= scripts
     linked = re.findall(r"\]\((?!http)([^)#]+)", text)
     assert linked
-    assert all((ROOT / target).exists() for target in linked)
+    assert all((ROOT / target).exists() for target in [*scripts, *linked])
 
 
 def test_what_is_said_of_single_jobs_is_on_record():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())
+    readme = prose("README.md")
+    page = prose("docs/auto.md")
     found = evidence.results_of("instead")
     both = judged(found, "auto+smoothing-0.3")
     counts = Counter(job.verdict for job in both)
@@ -99,8 +107,8 @@ def test_what_is_said_of_single_jobs_is_on_record():
 
 
 def test_what_is_said_of_cpu_time_is_on_record():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())
+    readme = prose("README.md")
+    page = prose("docs/auto.md")
 
     def more(stage, arm, start=""):
         jobs = judged(evidence.results_of(stage), arm, Results.gain_in_time)  # that can be timed
@@ -129,10 +137,7 @@ def test_what_is_said_of_cpu_time_is_on_record():
 
 
 def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
-    measured, page = (
-        " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
-        for name in ("measured.md", "auto.md")
-    )
+    measured, page = prose("docs/measured.md"), prose("docs/auto.md")
     found = evidence.results_of("instead")
     jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.lengths]
     assert f"with five in the development and in {jobs.count(5)} of the [{len(jobs)}" in measured
@@ -152,7 +157,7 @@ def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
 
 
 def test_what_is_said_of_a_residual_net_is_on_record():
-    page = " ".join((ROOT / "docs" / "jobs.md").read_text(encoding="utf-8").split())
+    page = prose("docs/jobs.md")
     found = evidence.results_of("nets")
 
     def gains(arm, wrong):
@@ -173,14 +178,14 @@ def test_what_is_said_of_a_residual_net_is_on_record():
 
 
 def test_what_is_said_of_sampling_rollouts_is_on_record():
-    page = " ".join((ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8").split())
-    record = json.loads((ROOT / "records/bench/trl-sampled.json").read_text(encoding="utf-8"))
-    arms, tasks = ([*dict.fromkeys(row[key] for row in record["rows"])] for key in ("arm", "task"))
+    page = prose("docs/rollouts.md")
+    record = bench("trl-sampled")
+    arms, tasks = ([*dict.fromkeys(row[key] for row in record)] for key in ("arm", "task"))
 
     def shares(arm, key):
         """Return what an arm took of plain training, by task."""
         own, plain = (
-            [sum(r[key] for r in record["rows"] if (r["arm"], r["task"]) == (a, t)) for t in tasks]
+            [sum(r[key] for r in record if (r["arm"], r["task"]) == (a, t)) for t in tasks]
             for a in (arm, "GRPOTrainer")
         )
         return [n / of for n, of in zip(own, plain, strict=True)]
@@ -202,13 +207,13 @@ def test_what_is_said_of_sampling_rollouts_is_on_record():
     assert within("prompts rest", "tokens", 0.7, 1.3)
     assert "generate more tokens than plain training in two of three tasks" in page
     assert sum(share > 1.3 for share in shares("all three", "tokens")) == 2
-    assert all(row["solved"] for row in record["rows"])
+    assert all(row["solved"] for row in record)
 
 
 def test_what_is_said_of_two_ranks_is_on_record():
-    page = " ".join((ROOT / "docs" / "processes.md").read_text(encoding="utf-8").split())
-    record = json.loads((ROOT / "records/bench/ranks.json").read_text(encoding="utf-8"))
-    small = [row for row in record["rows"] if row["net"] == "resnet9, width 8"]
+    page = prose("docs/processes.md")
+    record = bench("ranks")
+    small = [row for row in record if row["net"] == "resnet9, width 8"]
     exchange, sums, step = (1e3 * row["median"] for row in small)
     assert f"exchange their messages in {exchange:.1f} ms" in page
     assert f"needs {sums:.1f} ms" in page

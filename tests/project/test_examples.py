@@ -17,12 +17,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Small nets that are trained for a few epochs: how many steps are there without selection?
 ADAPTED = {
-    "accumulation.py": 6 * 87 // 2,
-    "autocast.py": 6 * 44,
-    "compiled.py": 6 * 43,
-    "dict_batches.py": 6 * 44,
-    "detection.py": 12 * 44,
-    "streaming.py": 6 * 44,
+    **{"accumulation.py": 6 * 87 // 2, "autocast.py": 6 * 44, "compiled.py": 6 * 43},
+    **{"dict_batches.py": 6 * 44, "detection.py": 12 * 44, "streaming.py": 6 * 44},
     "table.py": 6 * 25,
 }
 
@@ -65,9 +61,7 @@ def test_where_labels_are_wrong_the_selective_example_ends_below_plain_training_
     run_file,
 ):
     [plain], [selective], [shortened] = (
-        run_file("plain.py"),
-        run_file("selective.py"),
-        run_file("plain.py", "8"),
+        run_file(*line) for line in (["plain.py"], ["selective.py"], ["plain.py", "8"])
     )
     assert (plain[0], shortened[0]) == (16.0, 8.0)
     assert 6.0 < selective[0] < 10.0
@@ -93,15 +87,12 @@ def without_selection(name):
 
 
 def test_every_example_is_run_here_or_where_its_framework_is():
-    ranked = {f"{name}_ddp.py" for name in ("accelerate", "lightning", "ray", "torchrun")}
+    ranked = {f"{name}_ddp" for name in ("accelerate", "lightning", "ray", "torchrun")}
     framed = {"accelerate_digits", "lightning_digits", "keras_digits", "transformers_text", "sft"}
     plain = {"accelerate_digits_plain", "keras_digits_plain", "lightning_plain"}
-    plain |= {"transformers_text_plain"}
-    elsewhere = ranked | {f"{name}.py" for name in framed | plain}
-    assert {path.name for path in EXAMPLES.glob("*.py")} - elsewhere == {
-        *("plain.py", "selective.py", "no_gain.py", "grpo.py"),
-        *ADAPTED,
-    }
+    elsewhere = ranked | framed | plain | {"transformers_text_plain"}
+    here = {path.name for path in EXAMPLES.glob("*.py") if path.stem not in elsewhere}
+    assert here == {"plain.py", "selective.py", "no_gain.py", "grpo.py", *ADAPTED}
 
 
 @pytest.mark.parametrize("kind", ["transformers_text", "table", "detection", "grpo", "sft"])

@@ -49,38 +49,20 @@ def test_a_strategy_of_both_trains() -> None:
 
 
 def test_a_margin_is_how_far_the_best_wrong_class_is_ahead() -> None:
-    logits = torch.tensor([[3.0, 1.0], [3.0, 0.0], [1.0, 1.0]])
-    step = sb.SelectiveStep(
-        nn.Identity(),
-        nn.CrossEntropyLoss(),
-        sb.Strategy("margin", Margin(), sb.selectors.Top(2 / 3)),
-    )
-    running = Margin().start(
-        sb.selectors.Context(2, 3, nn.Identity(), outputs=lambda model, batch: batch)
-    )
-    targets = torch.tensor([0, 1, 0])
-    assert running.score((logits, targets), None).tolist() == [-2.0, 3.0, 0.0]
-    assert step((logits, targets)).rows.tolist() == [1, 2]
+    batch = torch.tensor([[3.0, 1.0], [3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1, 0])
+    strategy = sb.top_k(2 / 3, scorer=Margin())
+    step = sb.SelectiveStep(nn.Identity(), nn.CrossEntropyLoss(), strategy)
+    context = sb.selectors.Context(2, 3, nn.Identity(), outputs=lambda model, batch: batch)
+    assert Margin().start(context).score(batch, None).tolist() == [-2.0, 3.0, 0.0]
+    assert step(batch).rows.tolist() == [1, 2]
 
 
 def test_who_gives_losses_alone_has_no_margins() -> None:
     found = names()
+    strategy = sb.Strategy("margin", Margin(), Gentle(1 / 3))
+    losses = {"losses": lambda model, batch: model(batch[0]).sum(1)}
     with pytest.raises(sb.ConfigurationError, match="outputs=callable"):
-        sb.SelectiveLoader(
-            found["train_loader"],
-            found["model"],
-            None,
-            sb.Strategy("margin", Margin(), Gentle(1 / 3)),
-            losses=lambda model, batch: model(batch[0]).sum(1),
-        )
-
-
-def test_the_packages_strategies_take_a_scorer_of_ones_own() -> None:
-    images, labels = tasks.digits()
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    strategy = sb.selective_backprop(rate=1 / 2, scorer=Margin(), warmup_epochs=0)
-    step = sb.SelectiveStep(net, nn.CrossEntropyLoss(), strategy)
-    assert len(step((images[:16], labels[:16])).rows) == 8
+        sb.SelectiveLoader(found["train_loader"], found["model"], None, strategy, **losses)
 
 
 def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:

@@ -6,28 +6,22 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from fixture_made_up import FILES
 
 from benchmarks import gpu_session
 from benchmarks.case import ROOT, find_cases, measure
 from benchmarks.cases import bench
 
 
-def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(
-    request,
-):
+def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(request):
     missing = ("beartype", "hypothesis", "jaxtyping", "xdist")
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({missing})); "
         "import pytest; sys.exit(pytest.main())"
     )
-    files = [
-        str(path.relative_to(ROOT))
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        if "pytest.mark.cuda" in path.read_text(encoding="utf-8")
-    ]
     options = ["-m", "cuda", "-p", "no:fixture_checks", "-p", "no:cacheprovider", "-W", "default"]
     found = subprocess.run(
-        [sys.executable, "-c", code, *options, *files, "--collect-only", "-q"],
+        [sys.executable, "-c", code, *options, *sorted(FILES), "--collect-only", "-q"],
         cwd=ROOT,
         env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # plugins are packages, too
         capture_output=True,
@@ -116,17 +110,13 @@ def test_a_verdict_counts_tests_and_skipped_ones_are_not_passed(status, last, sa
     assert not said.startswith("skipped") or not said.startswith(gpu_session.FINE)
 
 
-@pytest.mark.parametrize(("root", "command"), [(None, []), ("data", ["--root", "/data"])])
-def test_the_papers_need_a_folder_with_data_sets(root, command, tmp_path):
-    (papers,) = (
-        part
-        for part in gpu_session.parts_of("cuda", root and gpu_session.Path("/data"), tmp_path)
-        if part.name == "papers"
-    )
-    made = papers.command(100.0)
-    assert made[-4:-2] == command
-    if not root:
-        assert gpu_session.run(papers, 0.0, tmp_path / "log", 0.0) == "left out, no --root"
+def test_the_papers_need_a_folder_with_data_sets(tmp_path):
+    for root, command in ((None, []), (gpu_session.Path("/data"), ["--root", "/data"])):
+        parts = gpu_session.parts_of("cuda", root, tmp_path)
+        (papers,) = (part for part in parts if part.name == "papers")
+        assert papers.command(100.0)[-4:-2] == command
+        if not root:
+            assert gpu_session.run(papers, 0.0, tmp_path / "log", 0.0) == "left out, no --root"
 
 
 @pytest.mark.parametrize(
@@ -134,11 +124,8 @@ def test_the_papers_need_a_folder_with_data_sets(root, command, tmp_path):
 )
 def test_a_part_whose_time_is_over_may_save_its_work_before_it_is_killed(handler, grace, status):
     code = f"import signal; signal.signal(signal.SIGTERM, {handler}); print(flush=True); "
-    process = subprocess.Popen(
-        [sys.executable, "-c", code + "signal.pause()"],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    command = [sys.executable, "-c", code + "signal.pause()"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout
     with process.stdout:
         process.stdout.readline()  # now it handles the signal

@@ -55,22 +55,15 @@ def internal():
 """
 
 
-def test_sentences_of_a_page_are_prose_with_their_lines():
+def test_sentences_are_prose_of_pages_or_of_what_is_public_with_their_lines():
     assert list(script.sentences(PAGE, 1)) == [
         (3, "Here is one sentence, over two lines."),
         (4, "Here is [another](page.md) one, e.g. this."),
         (13, "An item is a sentence."),
         (14, "**Bold** begins the next item."),
     ]
-
-
-def test_only_what_is_public_is_drawn_from_a_module():
-    drawn = [
-        each
-        for line, text in script.docstrings(SOURCE, {"Public"})
-        for each in script.sentences(text, line)
-    ]
-    assert drawn == [
+    drawn = (script.sentences(text, at) for at, text in script.docstrings(SOURCE, {"Public"}))
+    assert [each for some in drawn for each in some] == [
         (2, "Do what it says for the user."),
         (5, "rate: which share is kept of all."),
         (12, "Return what the method returns."),
@@ -90,8 +83,7 @@ def test_a_seed_draws_the_same_sentences_again_from_where_it_says(
     for number, line in enumerate(drawn, 1):
         found = re.match(rf"{number}\. (\S+?):(\d+): (.*)", line)
         assert found is not None
-        first, *_ = found[3].split()
-        assert found[1] != "docs/command.md"
-        assert (
-            first in (ROOT / found[1]).read_text(encoding="utf-8").splitlines()[int(found[2]) - 1]
-        )
+        page, place, said = found.groups()
+        assert page != "docs/command.md"
+        there = (ROOT / page).read_text(encoding="utf-8").splitlines()[int(place) - 1]
+        assert said.split()[0] in there

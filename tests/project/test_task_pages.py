@@ -16,14 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 DOCS = Path(__file__).parents[2] / "docs"
-MODULES = {
-    "nn": nn,
-    "functional": functional,
-    "torch": torch,
-    "sb": sb,
-    "random": random,
-    "DataLoader": DataLoader,
-}
+MODULES = {"nn": nn, "functional": functional, "torch": torch, "sb": sb, "random": random}
+MODULES |= {"DataLoader": DataLoader, "TensorDataset": TensorDataset}
 
 
 def sections(page: str) -> dict[str, str]:
@@ -45,32 +39,37 @@ DOUBTED = "Texts that look wrong"
 FITS = "What the model fits already"
 
 
+def names_of(data: object, model: nn.Module, batch_size: int) -> dict[str, object]:
+    return MODULES | {
+        "train_loader": DataLoader(data, batch_size, shuffle=True),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+        "loss_fn": nn.CrossEntropyLoss(),
+    }
+
+
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    images, labels = tasks.digits()
+    return images[:128], labels[:128]
+
+
 def task_names(task: str) -> dict[str, object]:
     """What the page takes for granted under a heading."""
-    torch.manual_seed(0)
+    images, labels = digits()
     random.seed(0)
-    images, labels = (part[:128] for part in tasks.digits())
     pixels = images.flatten(1)
+    named = [{"pixels": p, "label": label} for p, label in zip(pixels, labels, strict=True)]
     examples = {
-        "label smoothing, class weights": TensorDataset(pixels, labels),
         "regression": TensorDataset(pixels, labels.float().unsqueeze(1)),
         "segmentation": TensorDataset(images, (images > 0.5).long().squeeze(1)),
         "several labels per example": TensorDataset(pixels, functional.one_hot(labels, 10).float()),
-        "Batches that are not pairs": [
-            {"pixels": image, "label": label} for image, label in zip(pixels, labels, strict=True)
-        ],
-        "MixUp and CutMix": TensorDataset(pixels, labels),
-    }[task]
+        "Batches that are not pairs": named,
+    }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
-    model = heads.get(task, nn.Linear(64, 10))
-    return MODULES | {
-        "train_loader": DataLoader(examples, 32, shuffle=True),
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
-        "strategy": sb.selective_backprop(rate=1 / 2, warmup_epochs=0),
-        "loss_fn": nn.CrossEntropyLoss(),
-        "weights": torch.ones(10),
-    }
+    strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
+    names = names_of(examples, heads.get(task, nn.Linear(64, 10)), 32)
+    return names | {"strategy": strategy, "weights": torch.ones(10)}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -99,19 +98,12 @@ QUESTIONS, OTHERS = sections("questions.md"), sections("coming-from.md")
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> None:
-    torch.manual_seed(0)
-    images, labels = (part[:128] for part in tasks.digits())
-    data = TensorDataset(images.flatten(1), labels)
-    model = nn.Linear(64, 10)
-    names = MODULES | {
-        "train_loader": DataLoader(data, 16, shuffle=True),
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
-        "loss_fn": nn.CrossEntropyLoss(),
-    }
+    images, labels = digits()
+    pixels, model = images.flatten(1), nn.Linear(64, 10)
+    names = names_of(TensorDataset(pixels, labels), model, 16)
     if "own" in question or "regression" in question:
         one_hot = functional.one_hot(labels, 10).float()
-        names["train_loader"] = DataLoader(TensorDataset(data.tensors[0], one_hot), 16)
+        names["train_loader"] = DataLoader(TensorDataset(pixels, one_hot), 16)
     loader = sb.SelectiveLoader(names["train_loader"], model, names["loss_fn"], sb.auto())
     names["loader"], recorded = loader, loader.loss_fn
     if question.startswith(("It skips", "Which examples")):  # after a first epoch
@@ -129,23 +121,16 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
 def test_what_stands_beside_another_package_runs(
     other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torch.manual_seed(0)
-    images, labels = (part[:128] for part in tasks.digits())
+    images, labels = digits()
     wrong = functional.one_hot(labels, 10) * 0.95 + 0.005
     wrong[::16] = wrong[::16].roll(1, dims=1)
-    names = MODULES | {
-        "TensorDataset": TensorDataset,
-        "train_loader": DataLoader(TensorDataset(images, labels), 16, shuffle=True),
-        "model": nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
-        "loss_fn": nn.CrossEntropyLoss(),
-        "pred_probs": wrong,
-        "labels": labels,
-    }
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    names = names_of(TensorDataset(images, labels), model, 16)
+    names |= {"pred_probs": wrong, "labels": labels}
     exec(OTHERS[other], names)
     if "cleanlab" in other:
-        assert sorted(map(int, capsys.readouterr().out.strip("[]\n").split())) == [
-            *range(0, 128, 16)
-        ]
+        printed = capsys.readouterr().out.strip("[]\n").split()
+        assert sorted(map(int, printed)) == [*range(0, 128, 16)]
         return
     loader, schedule = names["loader"], names["strategy"].schedule
     assert schedule.end in (0.875, 0.9)
@@ -248,22 +233,12 @@ def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:
     names: dict[str, object] = dict(MODULES)
-    [shown] = re.findall(
-        r"^def predict_next.*?(?=^\n\n|\Z)",
-        sections("language-models.md")["Whole examples"],
-        re.DOTALL | re.MULTILINE,
-    )
-    exec(shown, names)
-    logits = torch.randn(3, 5, 7)
-    labels = torch.randint(0, 7, (3, 5))
+    shown = sections("language-models.md")["Whole examples"]
+    [code] = re.findall(r"^def predict_next.*?(?=^\n\n|\Z)", shown, re.DOTALL | re.MULTILINE)
+    exec(code, names)
+    logits, labels = torch.randn(3, 5, 7), torch.randint(0, 7, (3, 5))
     batch = {"input_ids": labels, "attention_mask": torch.ones_like(labels), "labels": labels}
-
-    def model(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> SimpleNamespace:
-        return SimpleNamespace(logits=logits)
-
+    model = lambda input_ids, attention_mask: SimpleNamespace(logits=logits)  # noqa: E731
     found = functional.cross_entropy(*names["predict_next"](model, batch), reduction="none")
-    expected = [
-        [-logits[row, token].log_softmax(0)[labels[row, token + 1]].item() for token in range(4)]
-        for row in range(3)
-    ]
-    torch.testing.assert_close(found, torch.tensor(expected))
+    odds = logits[:, :-1].log_softmax(-1)
+    torch.testing.assert_close(found, -odds.gather(2, labels[:, 1:, None]).squeeze(2))

@@ -39,20 +39,10 @@ NAMES = sorted({*sb.strategies.__all__} - {"Strategy"})
 def train(name: str, device: str) -> tuple[list[Tensor], sb.Stats]:
     make = MADE.get(name) or (lambda: getattr(sb, name)(1 / 3))
     torch.manual_seed(0)
-    model, loss_fn = Net().to(device), nn.CrossEntropyLoss()
-    loader = DataLoader(
-        examples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(2), pin_memory=True
-    )
-    draws = torch.Generator().manual_seed(3)
-    selecting = sb.SelectiveLoader(
-        loader,
-        model,
-        loss_fn,
-        make(),
-        generator=draws,
-        epochs=EPOCHS,
-        quiet=True,
-    )
+    model, order = Net().to(device), torch.Generator().manual_seed(2)
+    loader = DataLoader(examples(), BATCH, shuffle=True, generator=order, pin_memory=True)
+    options = {"generator": torch.Generator().manual_seed(3), "epochs": EPOCHS, "quiet": True}
+    selecting = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), make(), **options)
     optimizer, loss_fn, found = torch.optim.SGD(model.parameters(), lr=0.1), selecting.loss_fn, []
     for _ in range(EPOCHS):
         for inputs, targets in selecting:

@@ -34,6 +34,10 @@ def adam(parameters):
     return torch.optim.Adam(parameters)
 
 
+PERCENTILE, OTHER_DRAW = Percentile(2), Percentile(2, "bernoulli", 9)
+OTHERS_AND_RECORDED = OTHERS | {"spread": True, "recorded": True}
+EXCESS = sb.scorers.Excess
+
 # Each method by the parts that it consists of, by default and with its options.
 COMBINATIONS = [
     (sb.traditional(), "traditional", None, Everything()),
@@ -48,13 +52,8 @@ COMBINATIONS = [
     ),
     (
         sb.selective_backprop(
-            beta=3,
-            draw="bernoulli",
-            history=7,
-            warmup_epochs=2,
-            start=0.1,
-            end=0.9,
-            scorer=NORMS,
+            **{"beta": 3, "draw": "bernoulli", "history": 7, "scorer": NORMS},
+            **{"warmup_epochs": 2, "start": 0.1, "end": 0.9},
         ),
         *("selective-backprop", NORMS, Percentile(3, "bernoulli", 7), sb.Schedule(2, 0.1, 0.9)),
     ),
@@ -66,35 +65,24 @@ COMBINATIONS = [
     (sb.pruned(SUBSET), "pruned", None, Everything(), sb.Schedule(), SUBSET),
     (sb.stale_sb(1 / 3), "stale-sb", Stale(FORWARD, 3), Percentile(2), FIRST),
     (
-        sb.stale_sb(1 / 3, epochs=4, spread=True, recorded=True, scorer=NORMS, **OTHERS),
-        *("stale-sb", Stale(NORMS, 4, True, True), Percentile(2, "bernoulli", 9), LATER),
+        sb.stale_sb(1 / 3, epochs=4, scorer=NORMS, **OTHERS_AND_RECORDED),
+        *("stale-sb", Stale(NORMS, 4, True, True), OTHER_DRAW, LATER),
     ),
-    (
-        sb.predicted_sb(1 / 3),
-        "predicted-sb",
-        Predicted(FORWARD, Average(), 3),
-        Percentile(2),
-        FIRST,
-    ),
+    (sb.predicted_sb(1 / 3), "predicted-sb", Predicted(FORWARD, Average(), 3), PERCENTILE, FIRST),
     (
         sb.predicted_sb(1 / 3, predictor=Average(0.1), epochs=5, **OTHERS),
-        *(
-            "predicted-sb",
-            Predicted(FORWARD, Average(0.1), 5),
-            Percentile(2, "bernoulli", 9),
-            LATER,
-        ),
+        *("predicted-sb", Predicted(FORWARD, Average(0.1), 5), OTHER_DRAW, LATER),
     ),
-    (sb.recorded_sb(1 / 3), "recorded-sb", Recorded(), Percentile(2), FIRST),
+    (sb.recorded_sb(1 / 3), "recorded-sb", Recorded(), PERCENTILE, FIRST),
     (
         sb.recorded_sb(1 / 3, max_age=3, draw="bernoulli", schedule=LATER),
         *("recorded-sb", Recorded(3), Percentile(2, "bernoulli"), LATER),
     ),
     (
         sb.proxy_sb(nn.Identity, adam, rate=1 / 3),
-        *("proxy-sb", sb.scorers.Proxy(nn.Identity, adam), Percentile(2), FIRST),
+        *("proxy-sb", sb.scorers.Proxy(nn.Identity, adam), PERCENTILE, FIRST),
     ),
-    (sb.diet_sb(SUBSET, 1 / 3), "diet-sb", FORWARD, Percentile(2), FIRST, SUBSET),
+    (sb.diet_sb(SUBSET, 1 / 3), "diet-sb", FORWARD, PERCENTILE, FIRST, SUBSET),
     (sb.kath18(), "kath18", NORMS, Proportional(3.0, 1.0), GATED),
     (
         sb.kath18(2.0, measure="loss", bias=0.0, schedule=LATER),
@@ -111,19 +99,13 @@ COMBINATIONS = [
         *("kakurenbo", Recorded(rescore=NORMS), Hide(0.2, 0.6), LATER),
     ),
     (sb.easy_skip(), "easy-skip", Recorded(4), Confident(0.25), sb.Schedule(0, 0.25, 5 / 6)),
-    (
-        sb.easy_skip(0.5, schedule=LATER),
-        *("easy-skip", Recorded(4), Confident(0.5), LATER),
-    ),
-    (
-        sb.auto(),
-        *("auto", Unlearned(max_age=10, fades=8.0), Confident(0.1, 0.0), FIRST),
-    ),
-    (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", sb.scorers.Excess(REFERENCE, FORWARD), Top(0.5)),
-    (sb.tail_sft(), "tail-sft", sb.scorers.Excess(None, Recorded(4)), Top(0.5), FIRST),
+    (sb.easy_skip(0.5, schedule=LATER), "easy-skip", Recorded(4), Confident(0.5), LATER),
+    (sb.auto(), "auto", Unlearned(max_age=10, fades=8.0), Confident(0.1, 0.0), FIRST),
+    (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", EXCESS(REFERENCE, FORWARD), Top(0.5)),
+    (sb.tail_sft(), "tail-sft", EXCESS(None, Recorded(4)), Top(0.5), FIRST),
     (
         sb.tail_sft(0.25, initial=torch.ones(4), max_age=2, schedule=LATER),
-        *("tail-sft", sb.scorers.Excess(REFERENCE, Recorded(2)), Top(0.25), LATER),
+        *("tail-sft", EXCESS(REFERENCE, Recorded(2)), Top(0.25), LATER),
     ),
     (sb.drop_zero(), "drop-zero", FORWARD, sb.selectors.Nonzero()),
     (
@@ -147,10 +129,7 @@ def test_every_method_is_named_in_the_package_and_among_these_combinations():
 
 def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
     strategy = sb.top_k(0.5)
-    within = strategy.within(SUBSET)
-    assert within == sb.Strategy(
-        "top-k", sb.scorers.Forward(), sb.selectors.Top(0.5), subset=SUBSET
-    )
+    assert strategy.within(SUBSET) == sb.Strategy("top-k", FORWARD, Top(0.5), subset=SUBSET)
     assert strategy.subset is None
     for subset in (torch.arange(99), list(range(99)), 0.5):
         with unhooked(), pytest.raises(sb.ConfigurationError, match=r"Subset.* sb\.Sub") as found:
@@ -158,59 +137,50 @@ def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
         assert len(str(found.value)) < 200
 
 
-@pytest.mark.parametrize(("rate", "beta"), [(1.0, 0), (1 / 2, 1), (1 / 3, 2), (1 / 4, 3), (0.1, 9)])
-def test_rate_and_beta_are_one_knob(rate, beta):
-    by_rate = sb.selective_backprop(rate)
-    by_beta = sb.selective_backprop(beta=beta)
-    assert by_rate.selector.beta == pytest.approx(beta)
-    assert by_beta.selector.terms.rate == pytest.approx(rate)
-
-
-@pytest.mark.parametrize(
-    ("options", "found"), [({}, "neither"), ({"rate": 0.5, "beta": 1.0}, "both")]
-)
-def test_both_or_neither_of_rate_and_beta_are_refused(options, found):
-    with pytest.raises(sb.ConfigurationError, match=f"{found} of rate and beta"):
-        sb.selective_backprop(**options)
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (("x", sb.scorers.Forward, sb.selectors.Top(0.5)), r"no scorer.*Forward\(\)"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top), "no selector.*Percentile"),
-        (("x", sb.scorers.Forward(), None), "selector=None"),
-        (("x", sb.selectors.Top(0.5), sb.scorers.Forward()), "is no scorer"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), None), "schedule=None"),
-        (("x", sb.scorers.Forward(), sb.selectors.Top(0.5), sb.Schedule), "is no Schedule"),
-        (("x", None, sb.selectors.Percentile(1)), "needs a scorer"),
-        (("x", None, sb.selectors.Top(0.5)), "needs a scorer"),
-        (("x", Stale(FORWARD), Everything()), "keeps everything"),
-        (("x", Recorded(), Everything()), "keeps everything"),
+        ((Forward, Top(0.5)), r"no scorer.*Forward\(\)"),
+        ((FORWARD, Top), "no selector.*Percentile"),
+        ((FORWARD, None), "selector=None"),
+        ((Top(0.5), FORWARD), "is no scorer"),
+        ((FORWARD, Top(0.5), None), "schedule=None"),
+        ((FORWARD, Top(0.5), sb.Schedule), "is no Schedule"),
+        ((None, Percentile(1)), "needs a scorer"),
+        ((None, Top(0.5)), "needs a scorer"),
+        ((Stale(FORWARD), Everything()), "keeps everything"),
+        ((Recorded(), Everything()), "keeps everything"),
     ],
 )
 def test_parts_that_are_something_else_are_refused(parts, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
-        sb.Strategy(*parts)
+        sb.Strategy("x", *parts)
 
 
-def test_a_strategy_does_not_change_and_compares_by_value():
-    strategy = sb.selective_backprop(beta=1)
+def test_rate_and_beta_are_one_knob_and_strategies_compare_by_value():
+    for rate, beta in [(1.0, 0), (1 / 2, 1), (1 / 3, 2), (1 / 4, 3), (0.1, 9)]:
+        by_rate, by_beta = sb.selective_backprop(rate), sb.selective_backprop(beta=beta)
+        assert by_rate.selector.beta == pytest.approx(beta)
+        assert by_beta.selector.terms.rate == pytest.approx(rate)
+    one, other = sb.selective_backprop(beta=1), sb.selective_backprop(rate=0.5)
+    assert (one, hash(one)) == (other, hash(other))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        strategy.name = "other"
-    assert strategy == sb.selective_backprop(rate=0.5)
-    assert hash(strategy) == hash(sb.selective_backprop(rate=0.5))
+        one.name = "other"
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: sb.selective_backprop(), "neither of rate and beta"),
+        (lambda: sb.selective_backprop(rate=0.5, beta=1.0), "both of rate and beta"),
         (lambda: sb.kath18(measure="size"), "measure='size'"),
         (lambda: sb.predicted_sb(0.5, predictor=None), "predictor=None"),
         (lambda: sb.rho_loss(torch.ones(2, 2), 0.5), "reference losses are"),
         (lambda: sb.rho_loss(None, 0.5), "reference=None"),
         (lambda: sb.pruned(None), "subset=None"),
         (lambda: sb.diet_sb(None, rate=1 / 3), "subset=None"),
+        (lambda: sb.tail_sft(initial=torch.ones(2, 2)), "reference losses are"),
+        (lambda: sb.tail_sft(initial=[1.0, 2.0]), r"initial=\[1.0, 2.0\]"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_by_the_method(make, message):

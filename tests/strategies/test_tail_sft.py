@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -75,18 +74,6 @@ def test_what_is_dropped_comes_back_when_its_loss_is_too_old(max_age, back):
     for each in trained[2:back]:
         assert not each & easy
     assert all(each == easy for each in trained[back : back + 1])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"initial": torch.ones(2, 2)}, "reference losses are"),
-        ({"initial": [1.0, 2.0]}, r"initial=\[1.0, 2.0\]"),
-    ],
-)
-def test_what_are_no_initial_losses_is_refused(options, message):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
-        sb.tail_sft(**options)
 
 
 def test_initial_losses_of_another_data_set_are_refused_before_training():
