@@ -119,10 +119,9 @@ def _unpacked(
             for each in archive.namelist():
                 if not re.fullmatch(r"[\w.+-]+\.(jsonl|json|checkpoint)", each):
                     raise ValueError(f"{each!r} is no name of a record")
-                inner = archive.read(each)
-                plain = inner if each.endswith(CHECKPOINT) else lzma.decompress(inner)
-                with replacing(there / each) as out:
-                    out.write(plain)
+                inner, packs = archive.read(each), not each.endswith(CHECKPOINT)
+                with replacing(there / each) as file:
+                    file.write(lzma.decompress(inner) if packs else inner)
         if other := [r.name for r in read_runs(there) if r.name != record_name(r.header.identity)]:
             raise ValueError(f"{other[0]} is the record of another run")
         for path in (steps := sorted(there.glob("*.json"))):

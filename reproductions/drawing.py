@@ -96,7 +96,7 @@ def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
         with replacing(path.with_suffix(".png")) as file:
             FigureCanvasAgg(drawing).print_png(file)
         if svg:
-            drawing.set_layout_engine("none")  # what was laid out stays where it is
+            drawing.set_layout_engine("none")  # the layout stays as it is
             with replacing(path.with_suffix(".svg")) as file:
                 FigureCanvasSVG(drawing).print_svg(file, metadata={"Date": None})
 

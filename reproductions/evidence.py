@@ -100,7 +100,7 @@ class Evidence:
     panels: tuple[Panel, ...] = ()
     timings: tuple[StepTimes, ...] = ()
     words: str = ""  # at the start of the caption
-    missing: tuple[str, ...] = ()  # what could not be run, and what to do about it
+    missing: tuple[str, ...] = ()  # the missing runs and data, in sentences
 
     @cached_property
     def runs(self) -> pd.DataFrame:

@@ -21,7 +21,7 @@ MOST = 2**16  # packed numbers are below this, and so are examples that are rank
 KEPT = (0.1, 1 / 3, 0.5, 0.75)  # shares of a batch that its gradient is estimated from
 Seen = Mapping[str, Any] | None
 Memory = dict[str, Any]
-"""What a running probe remembers, as `torch.save` takes it."""
+"""The memory of a running probe, for `torch.save`."""
 
 
 class _Looking(Probe):

@@ -117,8 +117,8 @@ class Order:
     jobs: int  # runs at a time
     root: Path | None  # of the data sets' files
     out: Path  # folder of the records and figures
-    command: str  # what was typed, for the records
-    trains: bool = True  # what is missing; otherwise it is left out
+    command: str  # as it was typed, for the records
+    trains: bool = True  # the missing runs; otherwise they are left out
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
 
