@@ -132,7 +132,7 @@ def _unpacked(
 
 
 def _take(path: Path, folder: Path) -> bool:
-    """Move a record with its checkpoint into a folder, if it goes further than what is there."""
+    """Move a record with its checkpoint into a folder, unless the run there has come as far."""
     here = folder / path.name
     new = not (here.exists() if path.suffix == ".json" else is_recorded(here))
     if not new and path.suffix != ".json":

@@ -199,7 +199,7 @@ def overlap(
 
 
 def standing(values: Shaped[Tensor, " example"]) -> Float64[Tensor, " example"]:
-    """Return how many values are lower than each, half of those that are equal included."""
+    """Return how many values are lower than each one, plus half of the equal ones."""
     return torch.tensor(pd.Series(values.tolist(), dtype=float).rank().to_numpy()) - 0.5
 
 

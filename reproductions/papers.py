@@ -277,7 +277,7 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
             for plan in order.plans_of(arm)
             if plan.record_name in there
         ]
-        # A copy has few blocks, of which rows are taken faster.
+        # The copy has few blocks, so its rows are taken faster.
         runs = pd.concat(every, ignore_index=True).copy() if every else panel.runs
         found, arms = replace(panel, runs=runs, root=order.root), list[Arm]()
         for arm in (arm for arm in panel.arms if arm.key in found):

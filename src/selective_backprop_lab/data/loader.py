@@ -14,8 +14,8 @@ from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import key_of
 from selective_backprop_lab.shapes import Int64, Num
 
-# The largest part of a GPU's memory that data may take there, and that images which are augmented
-# an epoch at a time may take; while they are made, they take some four times as much.
+# The largest shares of a GPU's memory for the data, and for images that are augmented an epoch at a
+# time. While such images are made, they take some four times as much.
 _DATA_SHARE, _EPOCH_SHARE = 1 / 4, 1 / 16
 
 

@@ -91,7 +91,7 @@ def advise(
         return Advice("auto", verdict, (f"Data: {traits}.",), code, traits)
     why = "On such data plain training at the same cost does as well (docs/auto.md)."
     if traits.repetitive:
-        why += " Many examples are copies: leave out those that sb.guide.find_copies finds."
+        why += " Many examples are copies: sb.guide.find_copies finds those to leave out."
     if traits.mislabelled:
         why = (
             f"With wrong labels and {SHORT} epochs, auto did worse than plain training "
