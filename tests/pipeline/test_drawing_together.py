@@ -9,7 +9,6 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import selective_backprop as sb
-from selective_backprop._pipeline import epoch_draw
 from selective_backprop._pipeline import index_sampler as _draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
@@ -67,7 +66,7 @@ class Uncounted(BatchSampler):
 def test_coins_are_tossed_once_an_epoch_for_all_examples_or_in_parts_if_they_are_very_many(
     batches, kind, most, windows, monkeypatch
 ):
-    monkeypatch.setattr(epoch_draw, "MOST_AT_ONCE", most)
+    monkeypatch.setattr(_draw, "MOST_AT_ONCE", most)
     noting = Noting(sb.selectors.Confident())
     sampler = kind(SequentialSampler(range(4 * batches)), 4, False)
     loader = sb.SelectiveLoader(

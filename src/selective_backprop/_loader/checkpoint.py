@@ -12,13 +12,11 @@ from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._pipeline.resume_point import (
     Cursor,
     EpochStart,
-    MidEpochState,
     generators_of,
 )
-from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 16
+STATE_VERSION = 17
 HOST = torch.device("cpu")  # where indices are drawn
 
 
@@ -34,10 +32,10 @@ class LoaderState:
         self.next_epoch = 0  # which the next iteration begins or continues
         self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
-        self.mid_epoch: MidEpochState | None = None  # how the epoch to be continued began
-        self.left: MidEpochState | None = None  # how the epoch began that was left in the middle
+        self.mid_epoch: EpochStart | None = None  # how the epoch to be continued began
+        self.left: EpochStart | None = None  # how the epoch began that was left in the middle
         # The position when the running epoch began, and how it began if it was continued.
-        self._begun: tuple[Cursor, MidEpochState | None] = parts.pipeline.cursor, None
+        self._begun: tuple[Cursor, EpochStart | None] = parts.pipeline.cursor, None
 
     @property
     def stats(self) -> Stats:
@@ -58,26 +56,26 @@ class LoaderState:
     def starts_at(self, epoch: int) -> EpochStart:
         """Return what an epoch would start with if it began now."""
         cursor, held = self._parts.pipeline.cursor, self._parts.held
-        index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
-        count = 0 if held is None else held.count
-        return EpochStart(epoch, index_buffer, row_buffer, len(cursor.unscored), count)
+        buffers = cursor.buffer.counted, self._parts.pipeline.buffer.state.counted
+        waiting = len(cursor.unscored), 0 if held is None else held.count
+        return EpochStart(epoch, dict(self._tally), *buffers, *waiting)
 
     @property
     def runs(self) -> EpochStart | None:
         """What the running or interrupted epoch started with; None if there is none."""
-        return self.start if self.mid_epoch is None else self.mid_epoch.start
+        return self.mid_epoch or self.start
 
     @property
     def begins(self) -> EpochStart:
         """`runs`, or else what the next epoch will start with."""
         return self.runs or self.starts_at(self.next_epoch)
 
-    def begin(self) -> tuple[int, MidEpochState | None]:
+    def begin(self) -> tuple[int, EpochStart | None]:
         """Begin or continue the next epoch; return its number and, if continued, how it began."""
         number, mid_epoch = self.next_epoch, self.mid_epoch
-        start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
         self._tally["epoch"] = number
-        self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
+        start = mid_epoch or self.starts_at(number)
+        self.counts_at_epoch_start = start.counted
         self._begun = self._parts.pipeline.cursor, mid_epoch
         self.start, self.next_epoch, self.mid_epoch, self.left = start, number + 1, None, None
         return number, mid_epoch
@@ -90,14 +88,14 @@ class LoaderState:
             self.next_epoch = self.start.epoch
         self.left, self.start = self._running(self.start), None
 
-    def _running(self, start: EpochStart) -> MidEpochState | None:
+    def _running(self, start: EpochStart) -> EpochStart | None:
         """Return what continuing the running epoch needs; None if that is not possible."""
         pipeline, (cursor, mid_epoch) = self._parts.pipeline, self._begun
         if pipeline.cursor is cursor:  # nothing new has come
             return mid_epoch
         if not pipeline.candidate_loader.can_go_on:
             return None
-        return pipeline.mid_epoch(start, self.counts_at_epoch_start)
+        return pipeline.mid_epoch(start)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number; give up an interrupted epoch with another number."""
@@ -119,7 +117,7 @@ class LoaderState:
             "version": STATE_VERSION,
             "built": self._built,
             "seed": parts.index_buffer.seed[0],
-            "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
+            "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.epoch,
             "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
             "position": seal(parts.pipeline.state),
@@ -144,9 +142,9 @@ class LoaderState:
         stands, mid_epoch = unseal(position, PipelineState), None
         stands = stands._replace(cursor=on_device(stands.cursor, HOST))
         if begun.value is not None:
-            mid_epoch = on_device(unseal(begun, MidEpochState), HOST)._replace(stream=stream.value)
-            if mid_epoch.start.epoch != number:
-                raise epoch.refuse(f"{mid_epoch.start.epoch}, the epoch to be continued,")
+            mid_epoch = on_device(unseal(begun, EpochStart), HOST)._replace(stream=stream.value)
+            if mid_epoch.epoch != number:
+                raise epoch.refuse(f"{mid_epoch.epoch}, the epoch to be continued,")
         if mid_epoch is None or not pipeline.candidate_loader.reports:
             stream.nothing()
         elif not isinstance(stream.value, Mapping):

@@ -21,9 +21,9 @@ from selective_backprop._core.errors import BatchError, LoaderError
 from selective_backprop._core.saved_state import Saved, Stateful
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
-from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import Cursor, MidEpochState
+from selective_backprop._pipeline.resume_point import Cursor, EpochStart
 from selective_backprop._pipeline.row_checks import check_examples, warn_of_axes
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import EpochScores
@@ -41,56 +41,43 @@ class CandidateLoader:
     overlap with training. If an epoch is broken off, batches fetched ahead are forgotten, like
     those that workers have prefetched. The next epoch draws them again.
 
-    Args:
-        candidates: yields candidate batches, drawing their indices through `draw`. If it is
-            `Stateful`, it knows its consumer's position, whatever workers have prefetched.
+    Attributes:
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
-        scorer: begins to score batches ahead; None if batches are not scored ahead.
-        counts: whether to check that every batch has as many rows as indices.
-        takes: whether rows are taken from batches, so that all items must have as many.
-        indexed: whether the indices of rows are used. If not, they stay on the CPU, where errors
-            name examples by them.
-        watch: looks at the targets of batches that are scored, while these are on the CPU.
+        unpinned: whether the CPU waits while batches are copied.
     """
 
     def __init__(
         self,
-        candidates: DataLoader[Any],
+        setup: Setup,
         draw: IndexSampler | None,
         clock: PhasePlanner,
         scorer: RunningScorer | None,
-        options: LoaderOptions,
-        *,
-        counts: bool,
-        takes: bool,
-        indexed: bool,
         watch: TargetWatch,
     ) -> None:
-        self.watch = watch
-        self._candidates = candidates
+        # Draws its indices through `draw`. If it is `Stateful`, it knows its consumer's position.
+        self._candidates = candidates = setup.source.copy_with(draw)
         self.draw = draw
-        self._clock = clock
+        self._clock, self._watch = clock, watch
         self._scorer = scorer if scorer is not None and scorer.ahead else None
-        self._layout = options.layout
-        self._loading = charged(options.stopwatch, "load")
-        self._scoring = charged(options.stopwatch, "score")
-        self.counts = counts
-        self._takes = takes
-        self._indexed = indexed
-        self.unpinned = False  # whether the CPU waits while batches are copied
-        device = self._device = options.device
+        self._layout = setup.options.layout
+        self._loading = charged(setup.options.stopwatch, "load")
+        self._scoring = charged(setup.options.stopwatch, "score")
+        unseen = setup.terms.keeps_everything and setup.shape.unchanged and scorer is None
+        selects_early = draw is not None and draw.selects
+        # Whether each batch must have as many rows as indices, and whether rows are taken from it.
+        self._counts = setup.options.with_selection or not unseen
+        self._takes = setup.strategy.scores or not (selects_early or unseen)
+        # If unused, indices stay on the CPU, where errors name examples by them.
+        self._indexed = setup.indexed
+        self.unpinned = False
+        device = self._device = setup.options.device
         self._away = device is not None and device.type != "cpu"  # not where indices are drawn
         self._cursor = Cursor()  # position after a stream's last batch
         self._batches: Iterator[Any] = iter(())
         self._copies: CopyStream | None = None
         # Without workers the loader augments in this process, so fetching ahead would change
         # the order in which the random streams are consumed.
-        if (
-            device is not None
-            and device.type == "cuda"
-            and candidates.pin_memory
-            and candidates.num_workers
-        ):
+        if device and setup.on_gpu and candidates.pin_memory and candidates.num_workers:
             self._copies = CopyStream(device)
         self._ahead = int(self._copies is not None) if self._scorer is None else self._scorer.ahead
 
@@ -98,7 +85,7 @@ class CandidateLoader:
         self,
         cursor: Cursor,
         epoch_scores: EpochScores | None,
-        mid_epoch: MidEpochState | None = None,
+        mid_epoch: EpochStart | None = None,
     ) -> None:
         """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
         self._cursor = cursor
@@ -177,8 +164,8 @@ class CandidateLoader:
                 raise
             if batch is END:
                 return None
-            if not self.watch.lacking:
-                self.watch.look(batch)
+            if not self._watch.lacking:
+                self._watch.look(batch)
             if self._copies is not None:
                 batch, copied = self._copies.send(batch)
             elif self._device is not None:
@@ -209,7 +196,7 @@ class CandidateLoader:
                 "your loader overrides __iter__, let it draw from its batch_sampler"
             )
         phase, keys, cursor, *_ = self.draw.plans.popleft()
-        if self.counts:
+        if self._counts:
             count_rows(batch, self._layout, keys.count, every=self._takes)
         if first and keys.count and (self._takes or self._indexed):
             check_examples(
@@ -233,7 +220,7 @@ class CandidateLoader:
         try:
             rows = Rows(batch, count_rows(batch, self._layout))
         except BatchError:
-            if self.counts:
+            if self._counts:
                 raise
             rows = Rows(batch, 0)  # passed on unchanged: nothing depends on its number of rows
         if first and self._takes:

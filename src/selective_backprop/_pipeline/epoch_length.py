@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from selective_backprop._pipeline.epoch_draw import EpochDraw
+from selective_backprop._pipeline.index_sampler import EpochDraw
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.rows import BufferState, Rows, Shape, Waits
+from selective_backprop._pipeline.rows import BufferState, Rows, Shape
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
@@ -27,14 +27,20 @@ ORDER = (
 class LengthPlanner:
     """Count the training batches that an epoch will yield."""
 
-    source: Source
+    setup: Setup
     clock: PhasePlanner
-    shape: Shape
-    options: LoaderOptions
-    scores: bool  # whether anything is scored
-    selects_before_loading: bool  # whether all selection happens before loading
     memory: ScoreMemory | None  # of each example; None if nothing is remembered
     ahead: EpochDraw | None  # draws from all examples, if rows are drawn one by one
+
+    @property
+    def source(self) -> Source:
+        """The user's data loader."""
+        return self.setup.source
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of training batches and windows."""
+        return self.setup.shape
 
     def batches(self, start: EpochStart) -> int:
         """Return how many batches the epoch from `start` yields; raise TypeError if unknown."""
@@ -74,7 +80,7 @@ class LengthPlanner:
             raise TypeError("the loader does not know the sizes of its batches in advance")
         candidate_batches = list(self._phases(sizes, start.epoch))
         selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
-        early = self.selects_before_loading
+        early = self.setup.strategy.scorer is None and self.source.indexed
         if self.memory is not None:
             if not self.shape.unchanged and len(selecting) > 1:
                 raise TypeError("unselected rows and scored rows fill separate batches")
@@ -90,7 +96,9 @@ class LengthPlanner:
             others, indices, rows = start.row_buffer, candidate_batches, unscored
         else:
             others, indices, rows = start.index_buffer, [], unscored + candidate_batches
-        if sum(others) + start.unscored and (self.memory is None or False in selecting):
+        if (others.candidates or others.rows or start.unscored) and (
+            self.memory is None or False in selecting
+        ):
             raise TypeError("selected and other rows wait, and both go into the same batches")
         # An epoch that was broken off leaves rows in both buffers, and both complete batches.
         drawn, index_buffer = self._run(start.index_buffer, indices)
@@ -103,7 +111,7 @@ class LengthPlanner:
 
     def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
         """Return the number of batches of an epoch that draws from all examples at its start."""
-        if start.unscored or sum(start.row_buffer):
+        if start.unscored or start.row_buffer.candidates or start.row_buffer.rows:
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
         assert known is not None  # all scores are known
@@ -115,23 +123,22 @@ class LengthPlanner:
         if kept is None:
             raise TypeError(ORDER)
         waits = start.index_buffer
-        return self._run(waits._replace(rows=waits.rows + kept), [])[0]
+        return self._run(waits._replace(chosen=(*waits.chosen, Rows(None, kept))), [])[0]
 
     def _run(
-        self, waits: Waits, candidate_batches: Iterable[tuple[Phase, int]]
-    ) -> tuple[int, Waits]:
+        self, waits: BufferState, candidate_batches: Iterable[tuple[Phase, int]]
+    ) -> tuple[int, BufferState]:
         """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
 
         A buffer is run on mere numbers of rows, so the result is exact.
         """
         buffer = SelectionBuffer(None, self.shape)
-        waiting, chosen = ((Rows(None, count),) if count else () for count in waits)
-        buffer.state = BufferState(waiting, chosen)
+        buffer.state = waits
         found = sum(1 for _ in buffer.release())
         for phase, count in candidate_batches:
             found += sum(1 for _ in buffer.route(phase, Rows(None, count)))
-        found += sum(1 for _ in buffer.close(self.options.leftovers))
-        return found, Waits.of(buffer.state)
+        found += sum(1 for _ in buffer.close(self.setup.options.leftovers))
+        return found, buffer.state
 
     def _phases(self, sizes: Iterator[int], epoch: int) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
@@ -145,6 +152,9 @@ class LengthPlanner:
             if phase is Phase.SELECT and not self.shape.keeps_everything:
                 if self.shape.window is None and self.ahead is None:
                     raise TypeError(ONE_BY_ONE)
-                if self.scores and self.options.nonfinite is NonFinite.SKIP:
+                if (
+                    self.setup.strategy.scorer is not None
+                    and self.setup.options.nonfinite is NonFinite.SKIP
+                ):
                     raise TypeError("how many rows nonfinite='skip' leaves out is not known")
             yield phase, size

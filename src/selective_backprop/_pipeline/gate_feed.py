@@ -1,7 +1,6 @@
 """Show a gate the losses that training computes anyway, so that it needs no scoring pass."""
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,14 +19,6 @@ from selective_backprop.scorers._forward import error_norms
 AHEAD = 8  # batches that a loop may fetch before it trains on the first of them
 
 
-@dataclass(eq=False)
-class _Handed:
-    """A batch that was handed out."""
-
-    weights: Tensor  # of its selection; the batch is recognised by this tensor
-    parts: dict[int, Scores] = field(default_factory=dict)  # scores of each part, by its first row
-
-
 class GateFeed:
     """Show a gate the scores of each batch from which nothing was selected, once."""
 
@@ -35,11 +26,21 @@ class GateFeed:
         self.measure = measure
         self.taken = False  # whether the loop uses the loader's loss, which records every batch
         self._gate = gate
-        self._handed: deque[_Handed] = deque(maxlen=AHEAD)
+        # The weights of each batch, which tell it apart, and the scores of its parts by first row.
+        self._handed: deque[tuple[Tensor, dict[int, Scores]]] = deque(maxlen=AHEAD)
+
+    @classmethod
+    def of(cls, gate: RunningGate | None, scorer: AbstractScorer | None) -> "GateFeed | None":
+        """Return a gate's feed; None if the scores are not computed from the loop's outputs."""
+        parts = list(scorer_parts(scorer))
+        if gate is None or any(isinstance(part, Excess) for part in parts):
+            return None
+        last = parts[-1]
+        return cls(gate, Measure(last.measure)) if isinstance(last, Forward) else None
 
     def hand_out(self, weights: Tensor) -> None:
         """Note a batch from which nothing was selected, by its selection's weights."""
-        self._handed.append(_Handed(weights))
+        self._handed.append((weights, {}))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
         """Take what training computed for a batch or a part of it; show the gate whole batches.
@@ -48,18 +49,18 @@ class GateFeed:
         rows the gate observed in this call.
         """
         weights = selection.weights
-        for handed in tuple(self._handed) if len(weights) else ():
-            rows = rows_of(weights, handed.weights)
+        for place, (whole, parts) in enumerate(self._handed if len(weights) else ()):
+            rows = rows_of(weights, whole)
             if rows is None:
                 continue
             scores = self._scores(losses, outputs, len(weights))
             if scores is not None:
-                handed.parts.setdefault(rows.start, scores)
-            if sum(map(len, handed.parts.values())) < len(handed.weights):
+                parts.setdefault(rows.start, scores)
+            if sum(map(len, parts.values())) < len(whole):
                 break
-            self._handed.remove(handed)
-            self._gate.observe(torch.cat(list(handed.parts.values())))
-            return len(handed.weights)
+            del self._handed[place]
+            self._gate.observe(torch.cat(list(parts.values())))
+            return len(whole)
         return 0
 
     def _scores(self, losses: Tensor, outputs: Any, rows: int) -> Scores | None:
@@ -74,12 +75,3 @@ class GateFeed:
                 return check_losses(error_norms(*outputs, IGNORED), rows)
         except LossError:  # the loop's outputs may differ from the scored ones
             return None
-
-
-def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> GateFeed | None:
-    """Return a gate's feed; None if the scores are not computed from the loop's outputs."""
-    parts = list(scorer_parts(scorer))
-    if gate is None or any(isinstance(part, Excess) for part in parts):
-        return None
-    last = parts[-1]
-    return GateFeed(gate, Measure(last.measure)) if isinstance(last, Forward) else None

@@ -4,35 +4,91 @@ import copy
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.types import Scores
-from selective_backprop._pipeline.epoch_draw import EpochDraw, Kept
-from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._memory.history import History
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import (
     NO_INDICES,
     Cursor,
-    MidEpochState,
-    Reach,
+    EpochStart,
     SamplerRngState,
 )
 from selective_backprop._pipeline.rows import BufferState, Rows
-from selective_backprop._pipeline.score_memory import EpochScores
-from selective_backprop._pipeline.selection_buffer import SelectionBuffer
+from selective_backprop._pipeline.score_memory import (
+    EpochScores,
+    Known,
+    ScoreMemory,
+    rank_among,
+)
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
 from selective_backprop._pipeline.source import count_items
+from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase
 
 MOST_TOGETHER = 8  # candidate batches; drawing from more at once hardly saves time
 LEAST_DRAWS = 16  # draws per epoch, so that progress is reported in fine enough steps
+MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
 EMPTY = BufferState()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The examples that an epoch keeps, whenever they come up."""
+
+    mask: np.ndarray  # [example], bool
+    weights: Tensor | None  # float32 [example]; None if all weigh 1
+
+    def of(self, keys: Tensor) -> Rows:
+        """Return those of some candidates that are kept."""
+        keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
+        return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
+
+
+class EpochDraw:
+    """Draws from all examples when an epoch begins, if no row's odds depend on other rows.
+
+    It is then known how many are kept. `buffer` holds the seed and the selector.
+    """
+
+    def __init__(self, buffer: SelectionBuffer) -> None:
+        assert buffer.selector is not None  # it holds keys, not mere numbers of rows
+        self.selector = buffer.selector
+        self._buffer = buffer
+        self._latest: tuple[tuple[int, int], Known, Kept] | None = None
+
+    def kept(self, epoch: int, known: Known, past: History | None = None) -> Kept:
+        """Return what an epoch keeps if all scores are `known`; by default, rank against these."""
+        seed = mix_seeds(*self._buffer.seed, epoch)
+        if self._latest is not None:
+            asked, scores, kept = self._latest
+            if asked == (epoch, seed) and scores is known:
+                return kept
+        if past is None:
+            past = rank_among(known) if self._buffer.ranks else History(1)
+        generator = torch.Generator().manual_seed(seed)
+        mask, weights = np.zeros(len(known), dtype=bool), None
+        for start in range(0, len(known), MOST_AT_ONCE):
+            part = known[start : start + MOST_AT_ONCE]
+            rows, weighing = self.selector.select(part, past, generator)
+            mask[start : start + len(part)][rows.numpy()] = True
+            if weighing is not None:
+                weights = torch.ones(len(known)) if weights is None else weights
+                weights[start : start + len(part)][rows] = weighing
+        kept = Kept(mask, weights)
+        self._latest = (epoch, seed), known, kept
+        return kept
 
 
 class CandidateBatch(NamedTuple):
@@ -56,31 +112,32 @@ class IndexSampler:
     from several candidate batches at once, which costs little more than drawing from one, or it
     uses a draw from all examples.
 
-    Args:
-        source: yields the indices of each candidate batch.
-        buffer: draws before loading; None if batches are loaded as they come.
-        options: the user's options; `leftovers` applies to indices here.
+    Attributes:
+        sampler: yields the indices of each candidate batch. Its generators are found by this name.
         ahead: draws from all examples, if rows are drawn one by one; None if by the window.
-        batch_size: number of rows of a batch to be scored, if scores are remembered.
+        plans: those of batches not loaded yet.
+        stops: whether the epoch ends early: only what it has left out still comes.
+        unlisted: whether the sampler yields single indices, treated as a stream.
+        streams: the random state that the order was drawn from.
     """
 
     def __init__(
         self,
-        source: Iterable[Any],
+        setup: Setup,
         clock: PhasePlanner,
-        buffer: SelectionBuffer | None,
-        options: LoaderOptions,
-        *,
-        ahead: EpochDraw | None = None,
-        batch_size: int = 1,
+        buffer: SelectionBuffer,
+        memory: ScoreMemory | None,
     ) -> None:
-        self.sampler = source  # its random generators are found by this name
+        self.sampler = setup.source.indices()
         self._clock = clock
-        self._buffer = buffer
-        self._options = options
-        self._ahead = ahead
+        # Without a buffer, batches are loaded as they come.
+        self._buffer = buffer if setup.strategy.scorer is None or memory is not None else None
+        self._leftovers = setup.options.leftovers
+        bernoulli = memory is not None and setup.terms.draw is Draw.BERNOULLI
+        self.ahead = EpochDraw(buffer) if bernoulli else None
         self._kept: Kept | None = None  # what was drawn from all examples
-        self._batch_size = batch_size
+        # Rows of a batch to be scored, if scores are remembered.
+        self._batch_size = setup.source.batch_size or setup.shape.batch_size or 1
         self._epoch_scores: EpochScores | None = None
         self._unscored = NO_INDICES
         self._gathered: list[Tensor] = []
@@ -88,11 +145,10 @@ class IndexSampler:
         self._epoch = self._drawn = self._candidates = self._digest = 0
         self._phase = Phase.PRESELECTED  # phase of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
-        self._reach = Reach()  # how far its order had been drawn by then
-        self.plans: deque[CandidateBatch] = deque()  # plans of batches not loaded yet
-        self.stops = False  # whether the epoch ends early: only what it has left out still comes
-        self.unlisted = False  # whether the source yields single indices, treated as a stream
-        self.streams: SamplerRngState | None = None  # random state that the order was drawn from
+        self._reach = 0, 0  # how far its order had been drawn by then
+        self.plans: deque[CandidateBatch] = deque()
+        self.stops = self.unlisted = False
+        self.streams: SamplerRngState | None = None
 
     @property
     def selects(self) -> bool:
@@ -117,15 +173,15 @@ class IndexSampler:
         )
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> tuple[int, int]:
         """How far the epoch's order has been drawn, also before it was interrupted."""
-        return max(Reach(self._drawn, self._digest), self._reach)
+        return max((self._drawn, self._digest), self._reach)
 
     def open(
         self,
         cursor: Cursor,
         epoch_scores: EpochScores | None,
-        mid_epoch: MidEpochState | None = None,
+        mid_epoch: EpochStart | None = None,
     ) -> None:
         """Begin an epoch, or continue it at `cursor`; forget what was prefetched."""
         self._epoch = cursor.epoch
@@ -133,7 +189,7 @@ class IndexSampler:
         self._unscored = cursor.unscored
         self._epoch_scores = epoch_scores
         self._passed = None if mid_epoch is None else cursor
-        self._reach = Reach() if mid_epoch is None else mid_epoch.reach
+        self._reach = (0, 0) if mid_epoch is None else mid_epoch.reach
         # Waiting rows go out before a new order is drawn; states saved then keep the old streams.
         self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
@@ -149,9 +205,9 @@ class IndexSampler:
             past = epoch_scores.past if ranks else None
             self._buffer.open(cursor.epoch, past, anew=mid_epoch is None)
             self._kept = None
-            if self._ahead is not None and epoch_scores is not None and epoch_scores.complete:
+            if self.ahead is not None and epoch_scores is not None and epoch_scores.complete:
                 assert epoch_scores.known is not None
-                self._kept = self._ahead.kept(cursor.epoch, epoch_scores.known, past)
+                self._kept = self.ahead.kept(cursor.epoch, epoch_scores.known, past)
 
     def __iter__(self) -> Iterator[Any]:
         self._drawn = self._candidates = self._digest = 0
@@ -204,7 +260,7 @@ class IndexSampler:
         if buffer is not None:
             if not self.stops:
                 yield from self._issue(Phase.SELECT, self._take_batches(1))
-                yield from self._issue(Phase.PRESELECTED, buffer.close(self._options.leftovers))
+                yield from self._issue(Phase.PRESELECTED, buffer.close(self._leftovers))
             yield from self._rescore(buffer)
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
@@ -220,11 +276,11 @@ class IndexSampler:
                         self._epoch_scores.look_up(keys)
             # Drawn ahead of the consumer; one batch at least, so that the order comes from the
             # saved random state.
-            ahead = max(self._reach.drawn - passed.drawn, not passed.drawn)
+            ahead = max(self._reach[0] - passed.drawn, not passed.drawn)
             begun = [*map(copy.deepcopy, islice(batches, ahead))]  # a sampler may reuse its arrays
         found = self._candidates, self._drawn, self._digest
         digest = reduce(_digest, map(list_keys, begun), self._digest)
-        drifted = self._reach.drawn and digest != self._reach.digest
+        drifted = self._reach[0] and digest != self._reach[1]
         if drifted or found != (passed.candidates, passed.drawn, passed.digest):
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "

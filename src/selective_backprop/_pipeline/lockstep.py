@@ -34,8 +34,10 @@ from functools import partial
 from typing import TypeVar
 
 from selective_backprop._core.errors import LoaderError
+from selective_backprop._distributed.group import Group
 from selective_backprop._distributed.messages import Exchange, Head, Status
-from selective_backprop._memory.history import SharedHistory
+from selective_backprop._memory.history import History, SharedHistory
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Rows
 
 Done = TypeVar("Done")
@@ -48,7 +50,7 @@ class LockstepBatches:
         self, exchange: Exchange, history: SharedHistory | None, *, overlaps: bool = False
     ) -> None:
         self._exchange = exchange
-        self._history = history
+        self.history = history
         self.overlaps = overlaps
         self.alike = False  # whether all ranks know that they have equally many batches
         self._arriving: Callable[[], list[Status]] | None = None
@@ -58,6 +60,21 @@ class LockstepBatches:
         self.drawn = 0  # how many every rank had drawn at the last exchange
         self.held: Rows | None = None  # ready when another rank ended the epoch
         self.cut = False  # whether another rank ended the last epoch before this one was done
+
+    @classmethod
+    def of(
+        cls, setup: Setup, history: History | None, position: Callable[[], int]
+    ) -> "LockstepBatches | None":
+        """Return what keeps several ranks in step; None for a single process."""
+        if not isinstance(setup.ranks, Group):
+            return None
+        most, shared = 0, None
+        if history is not None and setup.needs.passes:
+            most = setup.candidates
+            shared = SharedHistory(history, most, setup.options.device)
+        lockstep = cls(Exchange(setup.ranks, most), shared, overlaps=setup.options.overlap)
+        lockstep.position = position
+        return lockstep
 
     def open(self, epoch: int, *, met: bool) -> None:
         """Begin an epoch together.
@@ -134,7 +151,7 @@ class LockstepBatches:
         return self._send(status)()
 
     def _send(self, status: Status) -> Callable[[], list[Status]]:
-        own = [] if self._history is None else self._history.retract()
+        own = [] if self.history is None else self.history.retract()
         head = Head(status, self._epoch, self._exchanged, self.position())
         self._exchanged += 1
         arrive = self._exchange.send(head, own)
@@ -142,8 +159,8 @@ class LockstepBatches:
         def receive() -> list[Status]:
             heads, scores = arrive()
             self.drawn = min(head.drawn for head in heads)
-            if self._history is not None and status is not Status.FAILED:
-                self._history.file_all(scores)
+            if self.history is not None and status is not Status.FAILED:
+                self.history.file_all(scores)
             return [head.status for head in heads]
 
         return receive

@@ -1,17 +1,35 @@
-"""The options of a loader, as its stages keep them."""
+"""What a loader is built from, and what its stages derive from that."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 
-from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.losses import (
+    LossFunction,
+    average_examples,
+    find_losses,
+    find_outputs,
+)
 from selective_backprop._batches.structure import Layout
+from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._distributed.group import Ranks, find_ranks
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
+from selective_backprop._pipeline.phases import Progress
+from selective_backprop._pipeline.rows import Leftovers, Shape
+from selective_backprop._pipeline.source import Source
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Draw
+from selective_backprop.scorers import Needs
+from selective_backprop.selectors import Terms
+from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._auto.entropies import ExcessLosses
+
+MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
 
 
 @dataclass(frozen=True)
@@ -35,3 +53,91 @@ class LoaderOptions:
     stopwatch: Stopwatch | None
     process_group: Any
     overlap: bool
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a loader is built from; each stage builds itself from it."""
+
+    source: Source
+    strategy: Strategy
+    progress: Progress
+    options: LoaderOptions
+
+    @property
+    def terms(self) -> Terms:
+        """The selector's terms."""
+        return self.strategy.selector.terms
+
+    @property
+    def needs(self) -> Needs:
+        """The scorer's needs; without a scorer, none."""
+        return self.strategy.needs or Needs(passes=False)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether candidates are moved to a CUDA device."""
+        return self.options.device is not None and self.options.device.type == "cuda"
+
+    @property
+    def remembers(self) -> bool:
+        """Whether scores are remembered by example."""
+        return self.needs.remembers and self.source.examples is not None
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the indices of loaded rows are used."""
+        return self.options.with_selection or self.needs.indices or self.remembers
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The processes that train together."""
+        return find_ranks(self.options.process_group, self.options.device)
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates a full training batch is drawn from."""
+        rows = self.shape.batch_size or 1
+        return max(rows, round(rows / self.terms.rate))
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The sizes of training batches and windows."""
+        terms, batch = self.terms, self.options.batch_size or self.source.batch_size
+        if batch is None and not terms.keeps_everything:
+            raise ConfigurationError(
+                "the data loader does not say how many examples its batches have: pass batch_size= "
+                "for the training batches"
+            )
+        rows = batch or 1
+        if not rows / terms.rate < MOST_CANDIDATES:
+            raise ConfigurationError(
+                f"rate={terms.rate:g}: a batch of {rows} would be drawn from {rows / terms.rate:g} "
+                "candidates, which is too many. Pass a larger rate"
+            )
+        window = max(rows, round(rows / terms.rate)) if terms.draw is Draw.EXACT else None
+        if window is not None and abs(rows / window / terms.rate - 1) > 0.01:
+            warn(
+                f"each batch of {rows} is drawn from {window} candidates, a whole number, so "
+                f"{rows / window:.4f} of them are kept, not {terms.rate:.4f} as rate= says"
+            )
+        unchanged = batch is None or batch == self.source.batch_size
+        return Shape(batch, window, unchanged, terms.keeps_everything)
+
+    @cached_property
+    def context(self) -> Context:
+        """What scorers, selectors and gates are told."""
+        options, losses = self.options, None
+        if self.strategy.scores:
+            average = ExcessLosses() if self.terms.confidence else average_examples
+            losses = find_losses(options.loss_fn, options.losses, options.outputs, average=average)
+        return Context(
+            batch_size=self.shape.batch_size or 1,
+            window=self.shape.window,
+            model=options.model,
+            losses=losses,
+            outputs=find_outputs(options.losses, options.outputs),
+            device=options.device,
+            examples=self.source.examples,
+            rate=self.terms.rate,
+        )

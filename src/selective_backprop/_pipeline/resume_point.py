@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._core.isolation import RandomStreams, kept_random_streams
-from selective_backprop._pipeline.rows import BufferState, Waits
+from selective_backprop._pipeline.rows import BufferState
 from selective_backprop._pipeline.score_memory import Known
 
 NO_INDICES = torch.empty(0, dtype=torch.int64)
@@ -33,28 +33,6 @@ class Cursor(NamedTuple):
     def opening(self, epoch: int) -> "Cursor":
         """Return the position where another epoch begins: rows that wait stay, counts are 0."""
         return Cursor(epoch, buffer=self.buffer._replace(windows=0), unscored=self.unscored)
-
-
-class EpochStart(NamedTuple):
-    """What an epoch starts with, in numbers."""
-
-    epoch: int
-    index_buffer: Waits = Waits()  # indices, which are drawn from before loading
-    row_buffer: Waits = Waits()
-    unscored: int = 0  # indices that wait to be loaded and scored
-    held: int = 0  # rows of a batch kept when another rank ended an epoch; this batch goes first
-
-    @property
-    def waiting(self) -> int:
-        """How many examples wait, in any buffer."""
-        return sum(self.index_buffer) + sum(self.row_buffer) + self.unscored + self.held
-
-
-class Reach(NamedTuple):
-    """How far the sampler has drawn an epoch's order; workers let it run ahead of the consumer."""
-
-    drawn: int = 0  # candidate batches
-    digest: int = 0  # CRC-32 of their indices
 
 
 class SamplerRngState(NamedTuple):
@@ -79,6 +57,29 @@ class SamplerRngState(NamedTuple):
         with kept_random_streams(None):
             self.streams.put_back()
             yield
+
+
+class EpochStart(NamedTuple):
+    """How an epoch began; the fields after `held` are set only if it is to be continued."""
+
+    epoch: int
+    counted: dict[str, Any]  # the counts so far, by the names of `Stats`
+    index_buffer: BufferState = BufferState()  # of numbers of indices, not yet loaded
+    row_buffer: BufferState = BufferState()  # of numbers of rows
+    unscored: int = 0  # indices that wait to be loaded and scored
+    held: int = 0  # rows of a batch kept when another rank ended an epoch; this batch goes first
+    streams: SamplerRngState | None = None  # that its order was drawn from; None if none was drawn
+    stream: dict[str, Any] | None = None  # a stream's own state, if it has one
+    known: Known | None = None  # the scores by which it draws; None if none were known
+    exempt: Tensor = NO_INDICES  # examples that need no scoring at its end
+    # How far workers let its order be drawn: candidate batches, and the CRC-32 of their indices.
+    reach: tuple[int, int] = 0, 0
+
+    @property
+    def waiting(self) -> int:
+        """How many examples wait, in any buffer."""
+        buffers = self.index_buffer, self.row_buffer
+        return sum(each.candidates + each.rows for each in buffers) + self.unscored + self.held
 
 
 def generators_of(*parts: Any) -> list[torch.Generator]:
@@ -106,15 +107,3 @@ def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Genera
     finally:
         for generator, state in zip(held, states, strict=True):
             generator.set_state(state)
-
-
-class MidEpochState(NamedTuple):
-    """How an epoch that is to be continued began."""
-
-    start: EpochStart
-    counted: dict[str, Any]  # the counts when it began, by the names of `Stats`
-    streams: SamplerRngState | None  # from which its order was drawn; None if nothing was drawn
-    stream: dict[str, Any] | None  # a stream's own state, if it has one
-    known: Known | None  # the scores by which it draws; None if none were known
-    exempt: Tensor  # examples that need no scoring at its end
-    reach: Reach  # how far its order was drawn

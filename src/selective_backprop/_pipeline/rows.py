@@ -98,21 +98,16 @@ class BufferState(NamedTuple):
         """How many chosen rows wait."""
         return sum(map(COUNT, self.chosen))
 
+    @property
+    def counted(self) -> "BufferState":
+        """The same queues of mere numbers of rows."""
+        counts = self.candidates, self.rows
+        waiting, chosen = ((Rows(None, count),) if count else () for count in counts)
+        return BufferState(waiting, chosen)
+
     def after_epoch(self, leftovers: Leftovers, more: int = 0) -> "BufferState":
         """Return what is kept after an epoch; if not `CARRY`, drop all rows, and `more` besides."""
         if leftovers is Leftovers.CARRY:
             return self
         dropped = self.dropped + self.candidates + self.rows + more
         return self._replace(waiting=(), chosen=(), dropped=dropped)
-
-
-class Waits(NamedTuple):
-    """How much waits in a buffer."""
-
-    candidates: int = 0  # for a full window
-    rows: int = 0  # chosen ones, for a full training batch
-
-    @classmethod
-    def of(cls, state: BufferState) -> "Waits":
-        """Count what a buffer holds."""
-        return cls(state.candidates, state.rows)

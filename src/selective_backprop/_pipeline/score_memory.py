@@ -8,31 +8,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import (
-    check_losses,
-    lacks_target,
-)
+from selective_backprop._batches.losses import check_losses, lacks_target
 from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._core.types import NO_TARGET, Float32, Float64
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import PendingUpdates, Shard, Sizes, merge
+from selective_backprop._memory.pending_updates import (
+    PendingUpdates,
+    Shard,
+    Sizes,
+    find_shard,
+    merge,
+)
 from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.scorers import Needs, RunningScorer
+from selective_backprop.scorers import RunningScorer
 from selective_backprop.strategies._auto.entropies import check_entropies
 from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first
 MOST_RANKED = 2**20  # scores that an epoch ranks against; these fit into a processor's cache
 Known = Float32[Tensor, " example"]
-
-
-def _all_finite_on_host(losses: Tensor) -> bool:
-    """Return whether losses on the CPU are all finite; NumPy is fastest at this."""
-    known = losses.detach().float() if losses.dtype is torch.bfloat16 else losses.detach()
-    return bool(np.isfinite(known.numpy()).all())
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
@@ -50,48 +48,38 @@ def class_indices(targets: object, rows: int) -> Tensor | None:
 
 
 class ScoreMemory:
-    """The scores that are known when an epoch begins.
+    """The scores that are known when an epoch begins: valid ones, or the scorer's predictions.
 
-    Args:
-        ledger: remembers scores by example.
-        scorer: says which of them are still valid, or predicts others.
-        needs: the scorer's needs.
+    Attributes:
+        ledger: remembers scores by example; on several ranks, those of a shard of the examples.
         pending: collects updates until the ranks merge them; None for a single process.
-        shard: the part of the examples that the ledger holds; by default all of them.
-        confident: whether recorded losses must be cross-entropies.
-        exact: whether an example without a target scores 0, and not as another one does.
-        examples: number of examples in the data set; by default as many as in the ledger.
+        writer: where new scores are filed.
+        handed: batches that went to the loop since this object was made.
+        lacking: whether some examples have no target.
+        runs: whether an epoch runs or is to be continued.
+        epoch_scores: those of the latest epoch.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        scorer: RunningScorer,
-        needs: Needs,
-        *,
-        pending: PendingUpdates | None = None,
-        shard: Shard | None = None,
-        confident: bool = False,
-        exact: bool = False,
-        examples: int | None = None,
-    ) -> None:
-        self.ledger = ledger
-        self.needs = needs
-        self.writer = ledger if pending is None else pending  # where new scores are filed
-        self.pending = pending
-        self._shard = Shard() if shard is None else shard
-        self.examples = ledger.examples if examples is None else examples
+    def __init__(self, setup: Setup, scorer: RunningScorer) -> None:
+        assert setup.source.examples is not None  # an index is in a known range
+        self.examples, self.needs = setup.source.examples, setup.needs
+        depth, first, self._shard = self.needs.depth, self.needs.first, Shard()
+        self.pending: PendingUpdates | None = None
+        if isinstance(setup.ranks, Group):
+            self.pending = PendingUpdates(self.examples, depth)
+            self._shard = find_shard(self.examples, depth, setup.ranks, first=first)
+        self.ledger = Ledger(self._shard.examples(self.examples), depth, first=first)
+        self.writer = self.ledger if self.pending is None else self.pending
         self.label_noise = LabelNoise()
         self._scorer = scorer
-        self._confident, self._exact = confident, exact
-        self._unseen = confident  # until a batch was recorded
-        self.handed = 0  # batches that went to the loop since this object was made
-        self.lacking = False  # whether some examples have no target
+        self._confident, self._exact = setup.terms.confidence, setup.terms.exact
+        self._unseen = self._confident  # until a batch was recorded
+        self.handed = 0
+        self.lacking = self.runs = False
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
-        self.runs = False  # whether an epoch runs or is to be continued
-        self._asks_classes = needs.classes  # until an epoch begins with all classes known
-        self.epoch_scores: EpochScores | None = None  # of the latest epoch
+        self._asks_classes = self.needs.classes  # until an epoch begins with all classes known
+        self.epoch_scores: EpochScores | None = None
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
         """Return the scores known at the start of an epoch, after `handed` batches of training."""
@@ -102,20 +90,21 @@ class ScoreMemory:
                 "loader.record(selection, losses) with one loss per row for each batch"
             )
         self.runs = False
-        known = self.recall(epoch)
-        self.runs = True
-        self._asks_classes = self.needs.classes and not self.ledger.classes.complete
-        self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
-        return self.epoch_scores
+        return self._begin(self.recall(epoch))
 
     def reopen(self, known: Known | None, exempt: Tensor, epoch: int) -> "EpochScores":
         """Return what was known when a continued epoch began; `exempt` examples stay exempt."""
-        self._known, self._asked, self.runs = known, None, True
+        self._known, self._asked = known, None
         if not epoch:  # asking for a later epoch's length may have ended it
             self.label_noise.totals = self.ledger.wrong_labels = None
+        epoch_scores = self._begin(known)
+        epoch_scores.keep(exempt)
+        return epoch_scores
+
+    def _begin(self, known: Known | None) -> "EpochScores":
+        self.runs = True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
-        self.epoch_scores.keep(exempt)
         return self.epoch_scores
 
     def record(
@@ -128,12 +117,11 @@ class ScoreMemory:
         outputs: tuple[object, object] | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        """Remember losses of rows that were trained on; `policy` decides if some are not finite.
+        """Remember losses of rows that were trained on, and their classes if the scorer needs them.
 
-        If the scorer needs classes, targets that are class indices, or yes or no, one for each row,
-        are remembered too. Rows without a target have no loss: NaN is remembered, with the epoch.
-        In the first epoch outputs are compared with their targets, to estimate
-        how many labels are wrong; `smoothing` is the label smoothing of the loss.
+        `policy` decides if some losses are not finite. For rows without a target, NaN is
+        remembered. In the first epoch outputs are compared with their targets, to estimate how many
+        labels are wrong; `smoothing` is the label smoothing of the loss.
         """
         if selection.indices is None:
             raise LoaderError(
@@ -144,7 +132,7 @@ class ScoreMemory:
             self._unseen = False
             check_entropies(losses, targets)
         on_host = losses.device.type == "cpu"
-        if not (on_host and _all_finite_on_host(losses)):
+        if not (on_host and np.isfinite(losses.double().numpy()).all()):
             if on_host and policy is NonFinite.RAISE:
                 finite = losses.isfinite()
                 raise LossError(

@@ -1,10 +1,8 @@
 """The pipeline of one epoch: draw, load, score, select, hand out."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,28 +12,25 @@ from selective_backprop._batches.mixed_targets import warn_of_mixtures
 from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import NO_TARGET, Scores
-from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import to_host
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
+from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard
-from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
 from selective_backprop._pipeline.resume_point import (
     NO_INDICES,
     Cursor,
     EpochStart,
-    MidEpochState,
-    Reach,
 )
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
+from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.schedule import Phase
-from selective_backprop.scorers import Needs, RunningScorer
-from selective_backprop.scorers._abstract import checks, learns
-from selective_backprop.selectors import RunningSelector
+from selective_backprop.scorers._abstract import checks, learns, start_scorer
 
 Waiting: TypeAlias = Callable[[], Scores] | None
 
@@ -51,41 +46,64 @@ class PipelineState(NamedTuple):
     drawn: int  # candidate batches that every rank has drawn; 0 for a single process
 
 
-@dataclass(eq=False)
 class Pipeline:
-    """The stages between a data loader and a training loop."""
+    """The stages between a data loader and a training loop.
 
-    candidate_loader: CandidateLoader  # stage one, and loading
-    clock: PhasePlanner
-    selector: RunningSelector  # told at an epoch's start how far training is
-    scorer: RunningScorer | None  # stage two; None if nothing is scored
-    needs: Needs  # of the scorer
-    feed: GateFeed | None
-    memory: ScoreMemory | None  # of each example; None if nothing is remembered
-    history: History | None  # recent scores; None if none are ranked
-    finite: FiniteGuard
-    buffer: SelectionBuffer  # stages three and four
-    lockstep: LockstepBatches | None  # None for a single process
-    options: LoaderOptions
-    # Whether the scorer scores some candidates twice. These are counted.
-    checks: bool = field(init=False)
-    scoring: AbstractContextManager[None] = field(init=False)
-    selecting: AbstractContextManager[None] = field(init=False)
-    cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
-    # Whether a gate observes the batches that the row buffer is handing out.
-    plain: bool = field(default=False, init=False)
-    tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
-    # Whether another rank has ended the epoch, so that nothing is handed out any more.
-    _finishing: bool = field(default=False, init=False)
+    1. draw: `CandidateLoader` loads what `IndexSampler` draws, which may select before loading.
+    2. score: the scorer scores what arrives, unless `ScoreMemory` knows the scores already.
+    3. select: a `SelectionBuffer` draws from each window of scored candidates.
+    4. fill: chosen rows wait in the same buffer for a full training batch.
+    """
 
-    def __post_init__(self) -> None:
-        self.checks = self.scorer is not None and checks(self.scorer)
-        self.scoring = charged(self.options.stopwatch, "score")
-        self.selecting = charged(self.options.stopwatch, "select")
-        if self.lockstep is not None:
-            self.lockstep.position = self.drawn
+    def __init__(self, setup: Setup) -> None:
+        strategy, options, terms = setup.strategy, setup.options, setup.terms
+        gate, scorer, shape = strategy.schedule.gate, strategy.scorer, setup.shape
+        self.options, self.needs = options, setup.needs
+        self.selector = strategy.selector.start(setup.context)
+        self.scorer = None if scorer is None else start_scorer(scorer, setup.context)
+        gate = None if gate is None else gate.start(setup.context)
+        self.clock = PhasePlanner(strategy.schedule, setup.progress, gate)
+        buffer = partial(SelectionBuffer, self.selector, shape, exact=terms.exact)
+        seed = options.seed, setup.ranks.rank
 
-    def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
+        # 1. draw
+        self.memory = None
+        if self.scorer is not None and setup.remembers:
+            self.memory = ScoreMemory(setup, self.scorer)
+        self.keys = buffer(ranks=terms.history > 0, seed=(*seed, 0))
+        draw = None
+        if setup.source.indexed:
+            draw = IndexSampler(setup, self.clock, self.keys, self.memory)
+        self.watch = TargetWatch.of(setup)
+        self.candidate_loader = CandidateLoader(setup, draw, self.clock, self.scorer, self.watch)
+        # 2. score
+        self.feed = GateFeed.of(gate, scorer)
+        self.checks = self.scorer is not None and checks(self.scorer)  # some are scored twice
+        # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
+        later = setup.on_gpu and shape.window is not None and gate is None and self.memory is None
+        self.finite = FiniteGuard(options.nonfinite, options.layout, later=later)
+        # 3. select, and 4. fill
+        size = max(terms.history, setup.candidates) * setup.ranks.size
+        self.history = terms.history_type(size) if terms.history else None
+        self.lockstep = LockstepBatches.of(setup, self.history, self.drawn)
+        self.buffer = buffer(
+            history=self.history,
+            filing=None if self.lockstep is None else self.lockstep.history,
+            layout=options.layout,
+            sift=self.finite.sift if later else None,
+            indexed=setup.indexed,
+            watch=self.watch,
+            seed=(*seed, 1),
+        )
+        self.scoring = charged(options.stopwatch, "score")
+        self.selecting = charged(options.stopwatch, "select")
+        self.tally = Tally()  # the counts so far
+        self.cursor = Cursor()  # the consumer's position
+        self.plain = False  # whether a gate observes the batches that the buffer hands out
+        # Whether another rank has ended the epoch, so that nothing is handed out any more.
+        self._finishing = False
+
+    def run(self, epoch: int, mid_epoch: EpochStart | None = None) -> Iterator[Rows]:
         """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
@@ -138,26 +156,24 @@ class Pipeline:
         self.buffer.state = state.waits.on_device(device)
         waiting = [rows.scores for rows in state.waits.waiting if rows.scores is not None]
         if any(bool((each == NO_TARGET).any()) for each in waiting):
-            self.candidate_loader.watch.mark()
+            self.watch.mark()
         self.plain = state.plain
         self.finite.skipped = state.skipped
         if self.lockstep is not None:
             self.lockstep.held = held if held is None or device is None else held.on_device(device)
             self.lockstep.drawn = state.drawn
 
-    def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
+    def mid_epoch(self, start: EpochStart) -> EpochStart:
         """Return how the running epoch began, as far as resuming at the cursor needs it."""
-        epoch_scores = None if self.memory is None else self.memory.epoch_scores
-        known, exempt = None, []
-        if epoch_scores is not None:
-            known, exempt = epoch_scores.known, epoch_scores.exempt[: self.cursor.exempt]
-        draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
-        streams = None if draw is None else draw.streams
-        reach = Reach() if draw is None else draw.reach
-        exempted = torch.cat([NO_INDICES, *exempt])
-        return MidEpochState(start, counted, streams, stream, known, exempted, reach)
+        begun = start._replace(stream=self.candidate_loader.stream)
+        if self.memory is not None and (epoch_scores := self.memory.epoch_scores) is not None:
+            exempt = torch.cat([NO_INDICES, *epoch_scores.exempt[: self.cursor.exempt]])
+            begun = begun._replace(known=epoch_scores.known, exempt=exempt)
+        if (draw := self.candidate_loader.draw) is not None:
+            begun = begun._replace(streams=draw.streams, reach=draw.reach)
+        return begun
 
-    def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
+    def _open(self, epoch: int, mid_epoch: EpochStart | None) -> None:
         """Begin an epoch, or continue it, in all stages."""
         self._finishing = False
         epoch_scores = None
@@ -267,7 +283,7 @@ class Pipeline:
             self.clock.gate.observe(rows.scores)
         if self.memory is not None and rows.indices is not None:
             scores = rows.scores
-            if self.candidate_loader.watch.lacking:
+            if self.watch.lacking:
                 scores = scores.masked_fill(scores == NO_TARGET, torch.nan)
             self.memory.writer.scored.file(rows.indices, scores, self.cursor.epoch)
         return rows

@@ -5,8 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from selective_backprop import scorers
 from selective_backprop._batches.losses import ExampleLosses, lacks_target
 from selective_backprop._core.types import LossesOf
+from selective_backprop._pipeline.options import Setup
+from selective_backprop.scorers._abstract import scorer_parts
 
 MOST_LOOKED_AT = 2**16  # targets of a batch; the CPU would take longer than a GPU to mark more
 
@@ -26,6 +29,14 @@ class TargetWatch:
         self.lacking = not plain
         if self._losses is not None:
             self._losses.marks = False
+
+    @classmethod
+    def of(cls, setup: Setup) -> "TargetWatch":
+        """Return a watch on a GPU's losses; a CPU is not slowed by marks."""
+        # Other scorers may say by themselves which rows lack a target.
+        scoring = scorer_parts(setup.strategy.scorer) if setup.on_gpu else [None]
+        own = all(type(each).__module__.startswith(scorers.__name__) for each in scoring)
+        return cls(setup.context.losses if own else None)
 
     def mark(self) -> None:
         """Mark rows without a target from now on."""
