@@ -57,8 +57,7 @@ def assemble(
     together = has_collective_forward(strategy, options.model, skips, ranks, measured)
     pipeline = Pipeline(setup)
     draw = pipeline.candidate_loader.draw
-    ahead = None if draw is None else draw.ahead
-    planner = LengthPlanner(setup, pipeline.clock, pipeline.memory, ahead)
+    planner = LengthPlanner(setup, pipeline.clock, pipeline.selector, pipeline.memory, draw)
     parts = LoaderParts(shape, pipeline.keys, pipeline.history, pipeline, planner, ranks)
     if not isinstance(ranks, Group) or pipeline.lockstep is None:
         return parts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from selective_backprop._pipeline.index_sampler import EpochDraw
+from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import PhasePlanner
@@ -15,6 +15,7 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Phase
+from selective_backprop.selectors import RunningSelector
 
 ONE_BY_ONE = "each candidate is kept or not by a random draw, once its score is known"
 ORDER = (
@@ -29,13 +30,19 @@ class LengthPlanner:
 
     setup: Setup
     clock: PhasePlanner
+    selector: RunningSelector
     memory: ScoreMemory | None  # of each example; None if nothing is remembered
-    ahead: EpochDraw | None  # draws from all examples, if rows are drawn one by one
+    draw: IndexSampler | None  # None for a stream
 
     @property
     def source(self) -> Source:
         """The user's data loader."""
         return self.setup.source
+
+    @property
+    def ahead(self) -> IndexSampler | None:
+        """What draws from all examples, if rows are drawn one by one."""
+        return self.draw if self.draw is not None and self.draw.ahead else None
 
     @property
     def shape(self) -> Shape:
@@ -109,17 +116,17 @@ class LengthPlanner:
             index_buffer=index_buffer, row_buffer=row_buffer
         )
 
-    def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
+    def _count_ahead(self, start: EpochStart, ahead: IndexSampler, memory: ScoreMemory) -> int:
         """Return the number of batches of an epoch that draws from all examples at its start."""
         if start.unscored or start.row_buffer.candidates or start.row_buffer.rows:
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
         assert known is not None  # all scores are known
-        paced = ahead.selector.state_dict()
+        selector, paced = self.selector, self.selector.state_dict()
         if not memory.runs:
-            self.clock.pace(ahead.selector, start.epoch)
-        kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)
-        ahead.selector.load_state_dict(paced)  # a state may still be saved for an earlier epoch
+            self.clock.pace(selector, start.epoch)
+        kept = self.source.count_kept(ahead.draw_all(start.epoch, known).mask)
+        selector.load_state_dict(paced)  # a state may still be saved for an earlier epoch
         if kept is None:
             raise TypeError(ORDER)
         waits = start.index_buffer
@@ -132,7 +139,7 @@ class LengthPlanner:
 
         A buffer is run on mere numbers of rows, so the result is exact.
         """
-        buffer = SelectionBuffer(None, self.shape)
+        buffer = SelectionBuffer(self.selector, self.shape)
         buffer.state = waits
         found = sum(1 for _ in buffer.release())
         for phase, count in candidate_batches:

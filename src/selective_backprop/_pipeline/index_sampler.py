@@ -25,7 +25,7 @@ from selective_backprop._pipeline.resume_point import (
     EpochStart,
     SamplerRngState,
 )
-from selective_backprop._pipeline.rows import BufferState, Rows
+from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import (
     EpochScores,
     Known,
@@ -40,7 +40,6 @@ from selective_backprop._sampling.schedule import Phase
 MOST_TOGETHER = 8  # candidate batches; drawing from more at once hardly saves time
 LEAST_DRAWS = 16  # draws per epoch, so that progress is reported in fine enough steps
 MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
-EMPTY = BufferState()
 
 
 @dataclass(frozen=True)
@@ -54,41 +53,6 @@ class Kept:
         """Return those of some candidates that are kept."""
         keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
         return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
-
-
-class EpochDraw:
-    """Draws from all examples when an epoch begins, if no row's odds depend on other rows.
-
-    It is then known how many are kept. `buffer` holds the seed and the selector.
-    """
-
-    def __init__(self, buffer: SelectionBuffer) -> None:
-        assert buffer.selector is not None  # it holds keys, not mere numbers of rows
-        self.selector = buffer.selector
-        self._buffer = buffer
-        self._latest: tuple[tuple[int, int], Known, Kept] | None = None
-
-    def kept(self, epoch: int, known: Known, past: History | None = None) -> Kept:
-        """Return what an epoch keeps if all scores are `known`; by default, rank against these."""
-        seed = mix_seeds(*self._buffer.seed, epoch)
-        if self._latest is not None:
-            asked, scores, kept = self._latest
-            if asked == (epoch, seed) and scores is known:
-                return kept
-        if past is None:
-            past = rank_among(known) if self._buffer.ranks else History(1)
-        generator = torch.Generator().manual_seed(seed)
-        mask, weights = np.zeros(len(known), dtype=bool), None
-        for start in range(0, len(known), MOST_AT_ONCE):
-            part = known[start : start + MOST_AT_ONCE]
-            rows, weighing = self.selector.select(part, past, generator)
-            mask[start : start + len(part)][rows.numpy()] = True
-            if weighing is not None:
-                weights = torch.ones(len(known)) if weights is None else weights
-                weights[start : start + len(part)][rows] = weighing
-        kept = Kept(mask, weights)
-        self._latest = (epoch, seed), known, kept
-        return kept
 
 
 class CandidateBatch(NamedTuple):
@@ -114,7 +78,10 @@ class IndexSampler:
 
     Attributes:
         sampler: yields the indices of each candidate batch. Its generators are found by this name.
-        ahead: draws from all examples, if rows are drawn one by one; None if by the window.
+        buffer: draws from indices, or lets them wait for a batch.
+        selects: whether it selects before loading. If not, batches are loaded as they come.
+        ahead: whether all examples are drawn from when an epoch begins with all scores known. This
+            needs a selector with which no row's odds depend on other rows.
         plans: those of batches not loaded yet.
         stops: whether the epoch ends early: only what it has left out still comes.
         unlisted: whether the sampler yields single indices, treated as a stream.
@@ -122,20 +89,14 @@ class IndexSampler:
     """
 
     def __init__(
-        self,
-        setup: Setup,
-        clock: PhasePlanner,
-        buffer: SelectionBuffer,
-        memory: ScoreMemory | None,
+        self, setup: Setup, clock: PhasePlanner, buffer: SelectionBuffer, memory: ScoreMemory | None
     ) -> None:
-        self.sampler = setup.source.indices()
-        self._clock = clock
-        # Without a buffer, batches are loaded as they come.
-        self._buffer = buffer if setup.strategy.scorer is None or memory is not None else None
+        self.sampler, self.buffer, self._clock = setup.source.indices(), buffer, clock
+        self.selects = setup.strategy.scorer is None or memory is not None
+        self.ahead = memory is not None and setup.terms.draw is Draw.BERNOULLI
+        self._latest: tuple[tuple[int, int], Known, Kept] | None = None
+        self._kept: Kept | None = None  # what the epoch keeps, if all examples were drawn from
         self._leftovers = setup.options.leftovers
-        bernoulli = memory is not None and setup.terms.draw is Draw.BERNOULLI
-        self.ahead = EpochDraw(buffer) if bernoulli else None
-        self._kept: Kept | None = None  # what was drawn from all examples
         # Rows of a batch to be scored, if scores are remembered.
         self._batch_size = setup.source.batch_size or setup.shape.batch_size or 1
         self._epoch_scores: EpochScores | None = None
@@ -150,13 +111,8 @@ class IndexSampler:
         self.stops = self.unlisted = False
         self.streams: SamplerRngState | None = None
 
-    @property
-    def selects(self) -> bool:
-        """Whether it selects before loading."""
-        return self._buffer is not None
-
     def __len__(self) -> int:
-        return len(self.sampler)  # ty: ignore[invalid-argument-type]
+        return len(self.sampler)
 
     @property
     def cursor(self) -> Cursor:
@@ -165,7 +121,7 @@ class IndexSampler:
             self._epoch,
             self._candidates,
             self._drawn,
-            EMPTY if self._buffer is None else self._buffer.state,
+            self.buffer.state,
             self._unscored,
             self._phase is Phase.PLAIN,
             self._digest,
@@ -178,51 +134,62 @@ class IndexSampler:
         return max((self._drawn, self._digest), self._reach)
 
     def open(
-        self,
-        cursor: Cursor,
-        epoch_scores: EpochScores | None,
-        mid_epoch: EpochStart | None = None,
+        self, cursor: Cursor, epoch_scores: EpochScores | None, mid_epoch: EpochStart | None
     ) -> None:
         """Begin an epoch, or continue it at `cursor`; forget what was prefetched."""
-        self._epoch = cursor.epoch
+        self._epoch, self._unscored = cursor.epoch, cursor.unscored
         self._drawn = self._candidates = self._digest = 0
-        self._unscored = cursor.unscored
         self._epoch_scores = epoch_scores
-        self._passed = None if mid_epoch is None else cursor
-        self._reach = (0, 0) if mid_epoch is None else mid_epoch.reach
-        # Waiting rows go out before a new order is drawn; states saved then keep the old streams.
-        self.streams = None if mid_epoch is None else mid_epoch.streams
+        self._passed, self._reach, self.streams = None, (0, 0), None
+        if mid_epoch is not None:
+            # Waiting rows go out before a new order is drawn; states saved then keep the streams.
+            self._passed, self._reach, self.streams = cursor, mid_epoch.reach, mid_epoch.streams
         self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
         self.plans.clear()
-        self.stops = False
-        self._gathered, self._together = [], 1
+        self.stops, self._gathered, self._together, self._kept = False, [], 1, None
+        self.buffer.state = cursor.buffer
+        past = epoch_scores.past if epoch_scores is not None and self.buffer.ranks else None
+        self.buffer.open(cursor.epoch, past, anew=mid_epoch is None)
         if epoch_scores is not None and epoch_scores.complete:
             batches = count_items(self.sampler) or 0  # if unknown, draw from one batch at a time
             self._together = min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
-        if self._buffer is not None:
-            self._buffer.state = cursor.buffer
-            ranks = epoch_scores is not None and self._buffer.ranks
-            past = epoch_scores.past if ranks else None
-            self._buffer.open(cursor.epoch, past, anew=mid_epoch is None)
-            self._kept = None
-            if self.ahead is not None and epoch_scores is not None and epoch_scores.complete:
-                assert epoch_scores.known is not None
-                self._kept = self.ahead.kept(cursor.epoch, epoch_scores.known, past)
+            if self.ahead and epoch_scores.known is not None:
+                self._kept = self.draw_all(cursor.epoch, epoch_scores.known, past)
+
+    def draw_all(self, epoch: int, known: Known, past: History | None = None) -> Kept:
+        """Return what an epoch keeps if all scores are `known`; by default, rank against these."""
+        buffer, seed = self.buffer, mix_seeds(*self.buffer.seed, epoch)
+        if self._latest is not None:
+            asked, scores, kept = self._latest
+            if asked == (epoch, seed) and scores is known:
+                return kept
+        if past is None:
+            past = rank_among(known) if buffer.ranks else History(1)
+        generator = torch.Generator().manual_seed(seed)
+        mask, weights = np.zeros(len(known), dtype=bool), None
+        for start in range(0, len(known), MOST_AT_ONCE):
+            part = known[start : start + MOST_AT_ONCE]
+            rows, weighing = buffer.selector.select(part, past, generator)
+            mask[start : start + len(part)][rows.numpy()] = True
+            if weighing is not None:
+                weights = torch.ones(len(known)) if weights is None else weights
+                weights[start : start + len(part)][rows] = weighing
+        kept = Kept(mask, weights)
+        self._latest = (epoch, seed), known, kept
+        return kept
 
     def __iter__(self) -> Iterator[Any]:
         self._drawn = self._candidates = self._digest = 0
         passed, self._passed = self._passed, None
-        batches: Iterable[Any] | None = None
+        buffer, batches = self.buffer, self.sampler
         if passed is not None and self.streams is not None:
             batches = self._pass_over(passed, self.streams)
-        buffer = self._buffer
-        if buffer is not None:
+        if self.selects:
             yield from self._issue(self._phase, buffer.release())
             if passed is not None:
                 yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
-        if batches is None:
-            self.streams = SamplerRngState.of(self.sampler)
-            batches = self.sampler
+        if batches is self.sampler:
+            self.streams = SamplerRngState.of(batches)
         # Unless the schedule uses fractions of training, an epoch has a single phase.
         whole = None if self._clock.by_fraction else self._clock.phase(self._epoch, 0)
         for indices in batches:
@@ -238,7 +205,7 @@ class IndexSampler:
                 yield from self._draw_gathered()
             self._note(keys, count)
             rows = Rows(keys, count)
-            if buffer is None:
+            if not self.selects:
                 self._plan(phase, rows)
                 yield indices
             elif phase is Phase.SELECT and self._together > 1 and isinstance(keys, Tensor):
@@ -246,7 +213,7 @@ class IndexSampler:
                 if len(self._gathered) == self._together:
                     yield from self._draw_gathered()
             elif phase is Phase.SELECT and self._epoch_scores is not None:
-                yield from self._split_by_known_score(buffer, self._epoch_scores, rows, indices)
+                yield from self._split_by_known_score(self._epoch_scores, rows, indices)
             else:
                 if phase is Phase.PLAIN and len(self._unscored):
                     unscored, self._unscored = self._unscored, NO_INDICES
@@ -255,13 +222,11 @@ class IndexSampler:
                 for out in buffer.route(phase, rows):
                     self._plan(sent, out)
                     yield indices if out is rows else plain_list(out.batch)
-        if not self.stops:
+        if self.selects and not self.stops:
             yield from self._draw_gathered()
-        if buffer is not None:
-            if not self.stops:
-                yield from self._issue(Phase.SELECT, self._take_batches(1))
-                yield from self._issue(Phase.PRESELECTED, buffer.close(self._leftovers))
-            yield from self._rescore(buffer)
+            yield from self._issue(Phase.SELECT, self._take_batches(1))
+            yield from self._issue(Phase.PRESELECTED, buffer.close(self._leftovers))
+        yield from self._rescore()
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
         """Draw again what was drawn before the interruption; return the remaining batches."""
@@ -294,7 +259,6 @@ class IndexSampler:
         return chain(begun, batches)
 
     def _note(self, keys: Keys, count: int) -> None:
-        """Note that a batch of `count` candidates was drawn."""
         # as `_digest` does, which would be a call for each batch
         content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
         digest, drawn = zlib.crc32(content, self._digest), self._drawn + 1
@@ -302,15 +266,12 @@ class IndexSampler:
         self._digest, self._drawn = digest, drawn  # Ctrl-C must not come between the two
 
     def _draw_gathered(self) -> Iterator[Any]:
-        """Draw from the gathered candidate batches."""
-        if self._gathered and self._buffer is not None and self._epoch_scores is not None:
-            keys = torch.cat(self._gathered)
-            self._gathered = []
-            keys, scores = self._epoch_scores.look_up(keys)
-            yield from self._draw_known(self._buffer, keys, scores)
+        if self._gathered and self._epoch_scores is not None:
+            keys, self._gathered = torch.cat(self._gathered), []
+            yield from self._draw_known(*self._epoch_scores.look_up(keys))
 
     def _split_by_known_score(
-        self, buffer: SelectionBuffer, epoch_scores: EpochScores, rows: Rows, indices: Any
+        self, epoch_scores: EpochScores, rows: Rows, indices: Any
     ) -> Iterator[Any]:
         """Draw from the candidates whose scores are known; gather the others to be scored."""
         keys, scores = epoch_scores.look_up(rows.batch)
@@ -325,21 +286,18 @@ class IndexSampler:
             if bool(unknown.any()):
                 self._unscored = torch.cat([self._unscored, keys[unknown]])
                 keys, scores = keys[~unknown], scores[~unknown]
-            yield from self._draw_known(buffer, keys, scores)
+            yield from self._draw_known(keys, scores)
         yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
 
-    def _draw_known(
-        self, buffer: SelectionBuffer, keys: Tensor, scores: Scores | None
-    ) -> Iterator[Any]:
-        """Draw from candidates whose scores are known."""
+    def _draw_known(self, keys: Tensor, scores: Scores | None) -> Iterator[Any]:
         if self._kept is not None:
-            batches = buffer.release(self._kept.of(keys))
+            batches = self.buffer.release(self._kept.of(keys))
         else:
-            batches = buffer.route(Phase.SELECT, Rows(keys, len(keys), scores=scores))
+            batches = self.buffer.route(Phase.SELECT, Rows(keys, len(keys), scores=scores))
         yield from self._issue(Phase.PRESELECTED, batches)
 
     def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
-        """Yield the keys of each batch as a data loader takes them; append a plan for each."""
+        """Yield the keys of each batch, as a data loader takes them, once their plan is made."""
         for out in batches:
             self._plan(phase, out)
             yield plain_list(out.batch)
@@ -358,18 +316,18 @@ class IndexSampler:
             head, self._unscored = keys[:size], keys[size:]
             yield Rows(head, len(head))
 
-    def _rescore(self, buffer: SelectionBuffer) -> Iterator[Any]:
+    def _rescore(self) -> Iterator[Any]:
         """Score the examples that this epoch has left out, if the scorer asks for that."""
         if self._epoch_scores is None:
             return
-        for rows in (*buffer.state.waiting, *buffer.state.chosen):
+        for rows in (*self.buffer.state.waiting, *self.buffer.state.chosen):
             self._epoch_scores.keep(rows.batch)
         parts = self._epoch_scores.left_out().split(self._batch_size)
         batches = (Rows(part, len(part)) for part in parts if len(part))
         yield from self._issue(Phase.RESCORE, batches)
 
     def _pass_single(self, index: Any) -> Any:
-        if self._buffer is not None and not self._buffer.shape.keeps_everything:
+        if self.selects and not self.buffer.shape.keeps_everything:
             raise LoaderError(
                 "the sampler yields single indices (batch_size=None), so examples cannot be "
                 "selected before they are loaded. Let the sampler yield lists of indices, "

@@ -78,8 +78,8 @@ class EpochStart(NamedTuple):
     @property
     def waiting(self) -> int:
         """How many examples wait, in any buffer."""
-        buffers = self.index_buffer, self.row_buffer
-        return sum(each.candidates + each.rows for each in buffers) + self.unscored + self.held
+        queues = *self.index_buffer[:2], *self.row_buffer[:2]
+        return sum(rows.count for queue in queues for rows in queue) + self.unscored + self.held
 
 
 def generators_of(*parts: Any) -> list[torch.Generator]:

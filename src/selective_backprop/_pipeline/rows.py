@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.structure import Layout, cut_rows, move_batch
+from selective_backprop._batches.structure import Layout, cut_rows
 from selective_backprop._core.options import NamedOption
 
 COUNT = attrgetter("count")
@@ -46,11 +46,6 @@ class Rows(NamedTuple):
             None if self.weights is None else self.weights[rows],
         )
 
-    def on_device(self, device: torch.device) -> "Rows":
-        """Return the rows with all tensors on `device`."""
-        batch, columns = move_batch((self.batch, [*self[2:5]]), device)
-        return Rows(batch, self.count, *columns)
-
     def scored(self, scores: Tensor | None) -> "Rows":
         """Return the rows with these scores, or without scores."""
         return Rows(self.batch, self.count, self.indices, scores, self.weights)
@@ -79,14 +74,6 @@ class BufferState(NamedTuple):
     dropped: int = 0  # rows dropped so far
     windows: int = 0  # windows of the epoch that have been drawn from
     filed: bool = False  # whether scores of the next window are in the history: its draw failed
-
-    def on_device(self, device: torch.device | None) -> "BufferState":
-        """Return the state with its rows on `device`; None leaves them where they are."""
-        if device is None:
-            return self
-        queues = self.waiting, self.chosen
-        waiting, chosen = (tuple(rows.on_device(device) for rows in queue) for queue in queues)
-        return self._replace(waiting=waiting, chosen=chosen)
 
     @property
     def candidates(self) -> int:

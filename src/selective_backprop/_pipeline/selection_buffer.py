@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from operator import attrgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,26 +31,20 @@ from selective_backprop.selectors import RunningSelector
 BATCH, INDICES = attrgetter("batch"), attrgetter("indices")
 
 
-@runtime_checkable
-class Filing(Protocol):
-    """Remembers a window's scores before the window is drawn from."""
-
-    def file(self, scores: Scores) -> None:
-        """Remember scores."""
-
-
 class SelectionBuffer:
     """Two queues: candidates that wait to fill a window, and chosen rows that wait to fill a batch.
 
+    Rows with `batch=None` are mere numbers: they show how many batches exact draws would make.
+
     Args:
-        selector: draws from each window. Without one, the buffer takes mere numbers of rows,
-            `Rows(None, count)`, and shows how many batches exact draws would make of them.
+        selector: draws from each window.
         shape: the sizes of batches and windows.
         history: recent scores; those of each window are filed before its draw. None keeps none.
-        filing: where scores are filed; by default in the history itself.
+        filing: its `file(scores)` remembers scores; by default, that of the history does.
         ranks: whether the selector ranks scores against other scores.
         layout: how rows are taken and joined.
         sift: before each draw, removes waiting candidates that must not be drawn.
+        exact: whether rows that lack a target score 0, and not as another row does.
         indexed: whether the indices of rows are used. If not, and rows are drawn on a GPU, indices
             on the CPU are left out, so that the CPU need not wait for the rows.
         watch: says whether rows may lack a target; by default they may.
@@ -59,11 +53,11 @@ class SelectionBuffer:
 
     def __init__(
         self,
-        selector: RunningSelector | None,
+        selector: RunningSelector,
         shape: Shape,
         *,
         history: History | None = None,
-        filing: Filing | None = None,
+        filing: Any = None,
         ranks: bool = True,
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
@@ -192,7 +186,7 @@ class SelectionBuffer:
 
     def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
         """Draw from one window of candidates."""
-        if self.selector is None:
+        if pieces[0].batch is None:
             size, window = self.shape.batch_size or 1, self.shape.window
             return Rows(None, Context(size, window).quota(sum(map(COUNT, pieces))))
         columns = [
@@ -240,7 +234,7 @@ class SelectionBuffer:
         """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
-        if self.selector is None:
+        if pieces[0].batch is None:
             return Rows(None, sum(map(COUNT, pieces)))
         weights = [piece.weights for piece in pieces if piece.weights is not None]
         if 0 < len(weights) < len(pieces):  # rows without weights weigh 1

@@ -1,21 +1,22 @@
 """The pipeline of one epoch: draw, load, score, select, hand out."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.mixed_targets import warn_of_mixtures
+from selective_backprop._batches.serialization import on_device
 from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
-from selective_backprop._core.types import NO_TARGET, Scores
+from selective_backprop._core.types import NO_TARGET
 from selective_backprop._memory.ledger import to_host
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
-from selective_backprop._pipeline.index_sampler import IndexSampler
+from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard
 from selective_backprop._pipeline.options import Setup
@@ -32,8 +33,6 @@ from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers._abstract import checks, learns, start_scorer
 
-Waiting: TypeAlias = Callable[[], Scores] | None
-
 
 class PipelineState(NamedTuple):
     """The state of a pipeline between two batches."""
@@ -41,8 +40,8 @@ class PipelineState(NamedTuple):
     cursor: Cursor
     waits: BufferState  # the contents of the row buffer
     plain: bool  # whether the full batches in it are made without a draw
-    held: Rows | None  # a batch kept when another rank ended an epoch; it goes first
     skipped: int  # rows skipped so far because their losses were not finite
+    held: Rows | None  # a batch kept when another rank ended an epoch; it goes first
     drawn: int  # candidate batches that every rank has drawn; 0 for a single process
 
 
@@ -140,28 +139,23 @@ class Pipeline:
     @property
     def state(self) -> PipelineState:
         """The consumer's position and the waiting rows."""
-        held, drawn = None, 0
-        if self.lockstep is not None:
-            held, drawn = self.lockstep.held, self.lockstep.drawn
+        lockstep = self.lockstep
         self.buffer.sift()  # an error may have prevented the draw
         cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
-        skipped = self.finite.skipped
-        return PipelineState(cursor, self.buffer.state, self.plain, held, skipped, drawn)
+        own = cursor, self.buffer.state, self.plain, self.finite.skipped
+        held, drawn = (None, 0) if lockstep is None else (lockstep.held, lockstep.drawn)
+        return PipelineState(*own, held, drawn)
 
     def go_on(self, state: PipelineState, counted: Stats) -> None:
         """Continue from a state that was saved with these counts."""
-        device, held = self.options.device, state.held
-        self.cursor = state.cursor
         self.tally.update(vars(counted))
-        self.buffer.state = state.waits.on_device(device)
-        waiting = [rows.scores for rows in state.waits.waiting if rows.scores is not None]
-        if any(bool((each == NO_TARGET).any()) for each in waiting):
+        self.cursor, waits, self.plain, self.finite.skipped, held, drawn = state
+        self.buffer.state = on_device(waits, self.options.device)
+        scores = [rows.scores for rows in waits.waiting if rows.scores is not None]
+        if any(bool((each == NO_TARGET).any()) for each in scores):
             self.watch.mark()
-        self.plain = state.plain
-        self.finite.skipped = state.skipped
         if self.lockstep is not None:
-            self.lockstep.held = held if held is None or device is None else held.on_device(device)
-            self.lockstep.drawn = state.drawn
+            self.lockstep.held, self.lockstep.drawn = on_device(held, self.options.device), drawn
 
     def mid_epoch(self, start: EpochStart) -> EpochStart:
         """Return how the running epoch began, as far as resuming at the cursor needs it."""
@@ -186,11 +180,8 @@ class Pipeline:
         if mid_epoch is None:
             # Batches left from the last epoch come before this epoch's own. A state that is saved
             # at one of them must not continue the last epoch's counts.
-            self.cursor = self.cursor.opening(epoch)
-            self.plain = False
-        # A paced selector is told the progress only when an epoch begins; states restore it.
-        if mid_epoch is None:
-            self.clock.pace(self.selector, epoch)
+            self.cursor, self.plain = self.cursor.opening(epoch), False
+            self.clock.pace(self.selector, epoch)  # only here: states restore a selector's pace
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
         self.buffer.open(epoch, anew=mid_epoch is None)
 
@@ -201,18 +192,19 @@ class Pipeline:
         # Scores are filed by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
         met = tally["loaded"] > 0
-        for planned, rows, cursor, begun, _ in self.candidate_loader.run(first=not met):
+        for batch in self.candidate_loader.run(first=not met):
+            planned, rows, cursor, *_ = batch
             if by_index and not met:
                 warn_of_mixtures(rows.batch)
             met = True
             if self._finishing:
                 if planned is Phase.RESCORE:
                     tally["loaded"] += rows.count
-                    self._judge(rows, begun)
+                    self._judge(batch)
                 continue
             loaded, phase = rows.count, planned
             if planned is not Phase.PRESELECTED:
-                phase, rows = self._examine(planned, rows, begun)
+                phase, rows = self._examine(batch)
             # Only now: after an error above, a saved state continues with this batch.
             tally["candidates"] += cursor.candidates - self.cursor.candidates
             tally["loaded"] += loaded
@@ -247,19 +239,19 @@ class Pipeline:
         if found:
             self.tally["ties"] = 1.0 - int(found[0]) / count
 
-    def _examine(self, planned: Phase, rows: Rows, begun: Waiting) -> tuple[Phase, Rows]:
+    def _examine(self, batch: CandidateBatch) -> tuple[Phase, Rows]:
         """Return the phase of a batch that has arrived, and its rows, with any scores."""
-        gate = self.clock.gate
+        gate, planned, rows = self.clock.gate, batch.phase, batch.rows
         phase = planned if gate is None else self.clock.on_arrival(planned)
         if gate is not None and phase is not planned and gate.probes():
-            gate.observe(self._score(rows, begun))
+            gate.observe(self._score(batch))
         if phase in SCORED:
-            rows = self._judge(rows, begun)
+            rows = self._judge(batch)
         elif self.needs.passes and not (self.tally["scored"] or (self.feed and self.feed.taken)):
             # Score the very first batch even in a warm-up, so that wrong losses raise at once and
             # not after a whole epoch. If the loop uses the loader's loss to feed a gate, that loss
             # raises by itself.
-            self._score(rows)
+            self._score(batch)
         return phase, rows
 
     def _finish(self, batches: Generator[Rows]) -> None:
@@ -270,13 +262,11 @@ class Pipeline:
         for _ in batches:
             pass
 
-    def _judge(self, rows: Rows, begun: Waiting) -> Rows:
+    def _judge(self, batch: CandidateBatch) -> Rows:
         """Return rows with their scores, if candidates are scored; remember the scores."""
         if self.scorer is None:
-            return rows
-        scores = self._score(rows, begun)
-        rows = Rows(rows.batch, rows.count, rows.indices, scores, rows.weights)
-        rows = self.finite.pass_on(rows)
+            return batch.rows
+        rows = self.finite.pass_on(batch.rows._replace(scores=self._score(batch)))
         if rows.scores is None or not rows.count:
             return rows
         if self.clock.gate is not None:
@@ -288,8 +278,8 @@ class Pipeline:
             self.memory.writer.scored.file(rows.indices, scores, self.cursor.epoch)
         return rows
 
-    def _score(self, rows: Rows, begun: Waiting = None) -> Tensor:
-        scorer, device = self.scorer, self.options.device
+    def _score(self, batch: CandidateBatch) -> Tensor:
+        scorer, device, rows, begun = self.scorer, self.options.device, batch.rows, batch.scores
         assert scorer is not None  # only called where there is one
         checked = scorer.checked if self.checks else 0
         with self.scoring:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.serialization import seal, unseal
+from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._batches.structure import (
     Layout,
     check_layout,
@@ -137,7 +137,7 @@ class NonzeroRows:
         """Let rows wait; return the batches that are full on all ranks."""
         devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
         if len(devices) == 1:
-            buffer.state = buffer.state.on_device(*devices)
+            buffer.state = on_device(buffer.state, *devices)
         self._loaded = False
         if len(rows):
             # Always copies: the loop may write its next rows into the tensors of this batch.
