@@ -11,12 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches.keys import plain_list
-from selective_backprop._batches.structure import (
-    check_layout,
-    count_rows,
-    map_tensors,
-    move_batch,
-)
+from selective_backprop._batches.structure import check_layout, count_rows, map_tensors, move_batch
 from selective_backprop._core.errors import BatchError, LoaderError
 from selective_backprop._core.saved_state import Saved, Stateful
 from selective_backprop._core.stopwatch import charged
@@ -36,10 +31,9 @@ END = object()
 class CandidateLoader:
     """A loader's batches, moved to their device and paired with their plans.
 
-    A plan says what was decided about a batch when its indices were drawn. Some batches are fetched
-    ahead, so that copies from pinned memory to a GPU, and scoring if the scorer can run ahead,
-    overlap with training. If an epoch is broken off, batches fetched ahead are forgotten, like
-    those that workers have prefetched. The next epoch draws them again.
+    Some batches are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the
+    scorer can run ahead, overlap with training. If an epoch is broken off, these are forgotten,
+    like those that workers have prefetched. The next epoch draws them again.
 
     Attributes:
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
@@ -71,7 +65,6 @@ class CandidateLoader:
         self._indexed = setup.indexed
         self.unpinned = False
         device = self._device = setup.options.device
-        self._away = device is not None and device.type != "cpu"  # not where indices are drawn
         self._cursor = Cursor()  # position after a stream's last batch
         self._batches: Iterator[Any] = iter(())
         self._copies: CopyStream | None = None
@@ -82,10 +75,7 @@ class CandidateLoader:
         self._ahead = int(self._copies is not None) if self._scorer is None else self._scorer.ahead
 
     def open(
-        self,
-        cursor: Cursor,
-        epoch_scores: EpochScores | None,
-        mid_epoch: EpochStart | None = None,
+        self, cursor: Cursor, epoch_scores: EpochScores | None, mid_epoch: EpochStart | None
     ) -> None:
         """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
         self._cursor = cursor
@@ -199,22 +189,15 @@ class CandidateLoader:
         if self._counts:
             count_rows(batch, self._layout, keys.count, every=self._takes)
         if first and keys.count and (self._takes or self._indexed):
-            check_examples(
-                batch,
-                plain_list(keys.batch),
-                self._candidates,
-                self._layout,
-                self._device,
-                takes=self._takes,
-                ordered=self._indexed,
-            )
-        indices = keys.batch if isinstance(keys.batch, Tensor) else None
-        weights = keys.weights
-        if self._away and self._device is not None:
-            moved, weights = move_rows(indices if self._indexed else None, weights, self._device)
-            indices = moved if self._indexed else indices
-        rows = Rows(batch, keys.count, indices, weights=weights)
-        return CandidateBatch(phase, rows, cursor)
+            own = plain_list(keys.batch), self._candidates, self._layout, self._device
+            check_examples(batch, *own, takes=self._takes, ordered=self._indexed)
+        indices, weights = keys.batch if isinstance(keys.batch, Tensor) else None, keys.weights
+        if self._device is not None and self._device.type != "cpu":
+            if self._indexed:
+                indices, weights = _move_both(indices, weights, self._device)
+            elif weights is not None:
+                weights = weights.to(self._device, non_blocking=True)
+        return CandidateBatch(phase, Rows(batch, keys.count, indices, weights=weights), cursor)
 
     def _pair_stream(self, batch: Any, first: bool) -> CandidateBatch:
         try:
@@ -246,16 +229,13 @@ def _drawing_aside(loader: DataLoader[Any]) -> Generator[None]:
         loader.generator = own
 
 
-def move_rows(
+def _move_both(
     indices: Tensor | None, weights: Tensor | None, device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
     """Return the indices and weights of rows on a device; if both are given, make one copy."""
-    if indices is None or weights is None or indices.dtype is not torch.int64:
-        if indices is not None:
-            indices = indices.to(device, non_blocking=True)
-        if weights is not None:
-            weights = weights.to(device, non_blocking=True)
-        return indices, weights
+    if indices is None or weights is None:
+        indices = None if indices is None else indices.to(device, non_blocking=True)
+        return indices, None if weights is None else weights.to(device, non_blocking=True)
     both = torch.cat([indices.view(torch.int32), weights.view(torch.int32)])
     both = both.to(device, non_blocking=True)
     count = 2 * len(indices)  # an index has 64 bits

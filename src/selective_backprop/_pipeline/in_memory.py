@@ -16,17 +16,10 @@ Collate: TypeAlias = Callable[[list[Tensor]], Any]
 
 
 class GatheredRows(Dataset[Any]):
-    """The examples of a `TensorDataset`, or of a `Subset` of one, gathered a batch at a time.
+    """The examples of a `TensorDataset`, or of a `Subset` of one, gathered a batch at a time."""
 
-    Args:
-        dataset: a `TensorDataset`, or a `Subset` of one.
-        collate: makes a batch from the gathered tensors, `[row, ...]` each; None returns them as
-            torch's default collate function does.
-    """
-
-    def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
+    def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
-        self._collate = collate
         self._seen: Sequence[Tensor] | None = None  # the tensors last time; users may replace them
         self._fit = False  # whether rows can be taken from these
 
@@ -38,30 +31,21 @@ class GatheredRows(Dataset[Any]):
 
     def __getitems__(self, indices: Any) -> Any:
         """Return the batch of some examples."""
-        dataset = self._dataset
+        dataset, places = self._dataset, indices
         if type(dataset) is Subset:
-            found, dataset = dataset.indices, dataset.dataset
-            places = np.asarray([found[index] for index in indices])
-        else:
-            places = np.asarray(indices)
+            places, dataset = [dataset.indices[index] for index in indices], dataset.dataset
+        places = np.asarray(places)
         tensors = dataset.tensors if type(dataset) is TensorDataset else None
         if tensors is not self._seen:
             self._seen, self._fit = tensors, bool(tensors) and all(map(_takes_rows, tensors))
         # torch handles indices that are empty, out of range or no integers: it counts from the end
         # or raises.
         usual = places.dtype == np.int64 and places.ndim == 1 and len(places) > 0
-        if (
-            tensors is not None
-            and self._fit
-            and usual
-            and places.min() >= 0
-            and places.max() < tensors[0].shape[0]
-        ):
+        fits = tensors is not None and self._fit and usual and places.min() >= 0
+        if fits and places.max() < tensors[0].shape[0]:
             rows = torch.from_numpy(places)
-            batch = [each.index_select(0, rows.to(each.device)) for each in tensors]
-        else:
-            batch = default_collate([self._dataset[index] for index in indices])
-        return batch if self._collate is None else self._collate(batch)
+            return [each.index_select(0, rows.to(each.device)) for each in tensors]
+        return default_collate([self._dataset[index] for index in indices])
 
 
 def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None) -> DataLoader[Any]:
@@ -115,13 +99,9 @@ def _gathering(loader: DataLoader[Any], collate: Collate | None = None) -> DataL
     clone = copy.copy(loader)
     # A data loader refuses to have these set once it is built.
     object.__setattr__(clone, "_iterator", None)
-    object.__setattr__(clone, "dataset", GatheredRows(loader.dataset, collate))
-    object.__setattr__(clone, "collate_fn", list if collate is None else _pass_on)
+    object.__setattr__(clone, "dataset", GatheredRows(loader.dataset))
+    object.__setattr__(clone, "collate_fn", collate or list)
     return clone
-
-
-def _pass_on(batch: Any) -> Any:
-    return batch
 
 
 def _tensors_of(dataset: Any) -> Sequence[Tensor] | None:

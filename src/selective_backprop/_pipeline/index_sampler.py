@@ -226,7 +226,8 @@ class IndexSampler:
             yield from self._draw_gathered()
             yield from self._issue(Phase.SELECT, self._take_batches(1))
             yield from self._issue(Phase.PRESELECTED, buffer.close(self._leftovers))
-        yield from self._rescore()
+        if self.selects:
+            yield from self._rescore()
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
         """Draw again what was drawn before the interruption; return the remaining batches."""

@@ -50,18 +50,11 @@ class FiniteGuard:
         batch a few batches back.
         """
         scores = rows.scores
-        if scores is None:
-            return rows
-        if scores.device.type == "cpu" and np.isfinite(scores.numpy()).all():
+        if scores is None or (scores.device.type == "cpu" and np.isfinite(scores.numpy()).all()):
             return rows
         if self.policy is NonFinite.SELECT:
             return rows._replace(scores=scores.nan_to_num(torch.inf, torch.inf, torch.inf))
-        if self.later:
-            return rows
-        if self.policy is NonFinite.SKIP:
-            return self._skip(rows, scores.isfinite())
-        self._check([rows])
-        return rows
+        return rows if self.later else self.sift([rows])[0]
 
     def sift(self, pieces: Sequence[Rows]) -> list[Rows]:
         """Return those of the unchecked rows that pass; to skip rows, the CPU waits once."""
@@ -87,8 +80,6 @@ class FiniteGuard:
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
         kept = finite.nonzero().flatten()
-        if kept.shape[0] == rows.count:
-            return rows
         self.skipped += rows.count - kept.shape[0]
         return Rows(
             join_rows([rows.batch], self._layout, [kept]),

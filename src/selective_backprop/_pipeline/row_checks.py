@@ -39,10 +39,8 @@ def check_examples(
 
     Random examples differ each time they are loaded, so other values prove nothing. But an example
     alone must have one row, hold no position in the batch, and not be another row of the batch.
-    `warn_of_axes` looks at what stays unknown.
 
-    `loader` loads some of the examples, whose keys are `keys`, once more. `takes` says whether rows
-    are taken from batches, `ordered` whether they are paired with their keys.
+    `takes` says whether rows are taken from batches, `ordered` whether they are paired with `keys`.
     """
     if loader.collate_fn is default_collate:
         return  # it stacks examples on the first axis
@@ -83,23 +81,14 @@ def _load(
     A worker loads them if the loader has workers: files that a data set opens in this process would
     be shared by all workers that are started later.
     """
-    listed = loader.batch_sampler is None
-    own: dict[str, Any] = (
-        {"batch_size": None, "sampler": batches} if listed else {"batch_sampler": batches}
-    )
+    own: dict[str, Any] = {"batch_sampler": batches}
+    if loader.batch_sampler is None:
+        own = {"batch_size": None, "sampler": batches}
+    for option in ("collate_fn", "multiprocessing_context", "worker_init_fn", "timeout"):
+        own[option] = getattr(loader, option)
     try:
         with kept_streams(loader, device):
-            return list(
-                DataLoader(
-                    loader.dataset,
-                    collate_fn=loader.collate_fn,
-                    num_workers=min(1, loader.num_workers),
-                    multiprocessing_context=loader.multiprocessing_context,
-                    worker_init_fn=loader.worker_init_fn,
-                    timeout=loader.timeout,
-                    **own,
-                )
-            )
+            return list(DataLoader(loader.dataset, num_workers=min(1, loader.num_workers), **own))
     except Exception:  # such as a collate function that needs several examples
         return ()
 
@@ -107,8 +96,7 @@ def _load(
 def _has_row(path: str, whole: Any, alone: Any, place: int, examples: int) -> bool:
     """Return whether a leaf surely has one row per example; refuse it if it surely has not.
 
-    `whole` is the leaf in a batch of several examples. `alone` is the leaf in a batch of only one
-    of them, which is row `place` of `whole`.
+    `alone` is the leaf in a batch of one of the examples only, which is row `place` of `whole`.
     """
     found, rows = row_count(path, whole), row_count(path, alone)
     if found is None or rows is None or getattr(whole, "ndim", 1) != getattr(alone, "ndim", 1):
@@ -156,8 +144,8 @@ def _check_order(
 ) -> None:
     """Refuse a batch in which an example alone is another row than the one at `place`."""
     found = []
-    for _, whole, alone in columns:
-        whole, alone = _as_tensor(whole), _as_tensor(alone)
+    for _, *leaves in columns:
+        whole, alone = map(_as_tensor, leaves)
         if whole is None or alone is None or (len(whole), len(alone)) != (len(keys), 1):
             continue
         # Rows with less than three different numbers, such as labels and masks, are often equal.
@@ -187,11 +175,10 @@ def _find(row: Tensor, rows: Tensor) -> Tensor:
 
 def _as_tensor(leaf: Any) -> Tensor | None:
     """Return a plain tensor on the CPU; None for other leaves, and without rows."""
-    if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided or leaf.is_nested:
+    plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+    if not plain or not leaf.ndim or leaf.dtype in SIGNED:
         return None
-    return (
-        leaf.detach().as_subclass(Tensor).cpu() if leaf.ndim and leaf.dtype not in SIGNED else None
-    )
+    return leaf.detach().as_subclass(Tensor).cpu()
 
 
 def warn_of_axes(
@@ -199,8 +186,7 @@ def warn_of_axes(
 ) -> None:
     """Warn of leaves of a batch that may have no rows on their first axis, except of `sure` ones.
 
-    Those with as many entries on the second axis may have their rows there. Ascending integers may
-    be the rows that other entries belong to, as `batch_idx` in detection.
+    Ascending integers may be the rows that other entries belong to, as `batch_idx` in detection.
     """
     for path, leaf in named_leaves(batch):
         if path in sure or path in layout.whole or not isinstance(leaf, Tensor):

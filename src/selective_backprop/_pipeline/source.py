@@ -86,9 +86,7 @@ class Source:
         """
         batches = self._indices
         sampler = batches.sampler if type(batches) is BatchSampler else None
-        once = type(sampler) in (RandomSampler, SequentialSampler)
-        once = once and not getattr(sampler, "replacement", False)
-        if once and count_items(sampler) == len(mask):
+        if _draws_once(sampler, len(mask)):
             kept = mask
         elif type(sampler) is SubsetRandomSampler and self.subset is None:
             kept = mask[np.asarray(sampler.indices)]
@@ -103,10 +101,7 @@ class Source:
     @property
     def draws_all(self) -> bool:
         """Whether torch's own samplers draw each example of the data set once."""
-        sampler = getattr(self._indices, "sampler", None)
-        own = type(sampler) in (RandomSampler, SequentialSampler)
-        own = own and not getattr(sampler, "replacement", False)
-        return own and count_items(sampler) == self.examples
+        return _draws_once(getattr(self._indices, "sampler", None), self.examples)
 
     def is_shared_by(self, ranks: int) -> bool:
         """Return whether torch's `DistributedSampler` gives each rank an equal shard."""
@@ -115,21 +110,18 @@ class Source:
 
     def set_epoch(self, epoch: int) -> None:
         """Call `set_epoch` of the sampler, batch sampler and data set, once for each object."""
-        numbered: list[Any] = []
-        for part in (
-            self.loader.batch_sampler,
-            getattr(self.loader.batch_sampler, "sampler", None),
+        batches, dataset = self.loader.batch_sampler, self.loader.dataset
+        parts: list[Any] = [
+            batches,
+            getattr(batches, "sampler", None),
             self.loader.sampler,
-            self.loader.dataset,
-        ):
-            set_epoch = getattr(part, "set_epoch", None)
-            if set_epoch is not None and not any(part is other for other in numbered):
-                numbered.append(part)
-                set_epoch(epoch)
+            dataset,
+        ]
+        for part in {id(part): part for part in parts if hasattr(part, "set_epoch")}.values():
+            part.set_epoch(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a copy of the user's loader that takes its indices from elsewhere."""
-        # a shallow copy: a loader rebuilt from its options would lose what a subclass adds
         clone = unstarted(gathers(self.loader))
         if self.attribute is not None:
             object.__setattr__(clone, self.attribute, indices)
@@ -221,6 +213,12 @@ class KeptBatches:
             yield waiting.tolist()
 
 
+def _draws_once(sampler: Any, examples: int | None) -> bool:
+    """Return whether a sampler of torch's own draws each of as many examples once."""
+    own = type(sampler) in (RandomSampler, SequentialSampler)
+    return own and not getattr(sampler, "replacement", False) and count_items(sampler) == examples
+
+
 def _as_indices(indices: Any, examples: int) -> Tensor:
     try:
         keys = torch.as_tensor(indices)
@@ -262,23 +260,19 @@ def open_source(loader: Any) -> Source:
             "set of examples, write DataLoader(data_set, batch_size=32, shuffle=True). Around one "
             "that yields batches, write DataLoader(iterable_data_set, batch_size=None)."
         )
-    dataset = loader.dataset
-    stream = isinstance(dataset, IterableDataset)
+    stream = isinstance(loader.dataset, IterableDataset)
+    attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    sampler = getattr(loader, attribute)
+    # Another sampler may yield lists of indices; the first batch tells.
+    listed = type(sampler) not in (RandomSampler, SequentialSampler)
     # Batches that arrive out of order cannot be paired with their indices first in, first out.
     ordered = getattr(loader, "in_order", True) or loader.num_workers == 0
-    attribute = None
-    if not stream and ordered:
-        if loader.batch_sampler is not None:
-            attribute = "batch_sampler"
-        elif type(loader.sampler) not in (RandomSampler, SequentialSampler):
-            attribute = "sampler"  # may yield lists of indices; the first batch tells
-    sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     size = loader.batch_size or getattr(sampler, "batch_size", None)
     source = Source(
         loader,
-        attribute,
+        attribute if listed and ordered and not stream else None,
         size if isinstance(size, int) and size > 0 else None,
-        None if stream else count_items(dataset),
+        None if stream else count_items(loader.dataset),
     )
     source.refuse_if_empty()
     return source
