@@ -45,8 +45,7 @@ class GateFeed:
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
         """Take what training computed for a batch or a part of it; show the gate whole batches.
 
-        `outputs` are the model's outputs and the targets, if they are available. Return how many
-        rows the gate observed in this call.
+        `outputs` are the model's outputs and the targets. Return how many rows the gate observed.
         """
         weights = selection.weights
         for place, (whole, parts) in enumerate(self._handed if len(weights) else ()):

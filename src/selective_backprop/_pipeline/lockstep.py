@@ -6,26 +6,23 @@ ranks are ready, each yields its batch. If any has ended, all end the epoch, and
 batch keeps it. All ranks decide from the same gathered heads, so all decide the same.
 
 Ranks cannot deadlock. A rank sends and receives only when an epoch opens, once per step, and when
-all ranks have ended an epoch. What it does there depends only on what all ranks have received
-before. Gathered heads decide whether a step, an end or an opening comes next; gathered numbers
-decide how many messages an end or an opening has and how long they are. By induction, every rank
-runs the same sequence of exchanges, whatever its shard, its draws and its workers do. The n-th
-exchange of one rank meets the n-th of all others. Between two exchanges a rank calls nothing that
-waits for another rank. If it fails to make a batch, it tells the others at the next exchange and
-then raises its error.
+all ranks have ended an epoch. Gathered heads decide which of these comes next, and gathered numbers
+how many messages it has and how long they are. By induction, every rank runs the same sequence of
+exchanges, whatever its shard, its draws and its workers do. Between two exchanges a rank calls
+nothing that waits for another rank. If it fails to make a batch, it tells the others at the next
+exchange and then raises its error.
 
 This assumes three things. First, all ranks iterate the same loaders in the same order and break off
 after the same batches, as the training's own collectives require. Second, reading, collating and
 scoring a batch ends. Third, the scoring forward pass is not a collective, or all ranks run equally
 many (`has_collective_forward`; each opening checks it again). If a rank breaks an assumption or
-dies, the process group's timeout ends the exchange with an error. The heads number epochs and
-steps, so it is noticed if ranks broke off after different batches.
+dies, the process group's timeout ends the exchange with an error.
 
 With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields
-its batch at once. It receives the others' heads and scores when it is asked for the next batch. The
-scores are filed before the next draw, so the choices are the same. If another rank fails, this is
-known one batch later. If the training step waits for all ranks, as with DDP, it waits until the
-failed process or the process group's timeout ends.
+its batch at once, and receives the others' heads and scores when it is asked for the next batch,
+before the next draw. The choices are the same. If another rank fails, this is known one batch
+later. If the training step waits for all ranks, as with DDP, it waits until the failed process or
+the process group's timeout ends.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -49,9 +46,7 @@ class LockstepBatches:
     def __init__(
         self, exchange: Exchange, history: SharedHistory | None, *, overlaps: bool = False
     ) -> None:
-        self._exchange = exchange
-        self.history = history
-        self.overlaps = overlaps
+        self._exchange, self.history, self.overlaps = exchange, history, overlaps
         self.alike = False  # whether all ranks know that they have equally many batches
         self._arriving: Callable[[], list[Status]] | None = None
         self._epoch = self._exchanged = 0

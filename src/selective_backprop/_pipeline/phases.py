@@ -33,14 +33,8 @@ class Progress:
 class PhasePlanner:
     """Decide the phase of each candidate batch, from its place in training and from a gate."""
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        progress: Progress,
-        gate: RunningGate | None = None,
-    ) -> None:
-        self.schedule = schedule
-        self.progress = progress
+    def __init__(self, schedule: Schedule, progress: Progress, gate: RunningGate | None) -> None:
+        self.schedule, self.progress = schedule, progress
         self.gate = gate  # decides from scores whether to select yet
         self.by_fraction = schedule.uses_fractions
 

@@ -1,7 +1,6 @@
 """The scores that a strategy remembers, which are known before examples are loaded."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -36,50 +35,40 @@ Known = Float32[Tensor, " example"]
 def class_indices(targets: object, rows: int) -> Tensor | None:
     """Return targets as class indices, `[rows]`; None if they are not one number for each row.
 
-    Whole numbers are class indices. Floats are probabilities of yes: above 0.5, an example is in
-    class 1.
+    Floats are probabilities of yes: above 0.5, an example is in class 1.
     """
-    if not isinstance(targets, Tensor) or tuple(targets.shape) not in ((rows,), (rows, 1)):
+    if not isinstance(targets, Tensor) or targets.is_complex():
         return None
-    if targets.is_complex():
+    if tuple(targets.shape) not in ((rows,), (rows, 1)):
         return None
     targets = targets.detach().as_subclass(Tensor).reshape(rows)
     return (targets > 0.5).long() if targets.is_floating_point() else targets
 
 
 class ScoreMemory:
-    """The scores that are known when an epoch begins: valid ones, or the scorer's predictions.
-
-    Attributes:
-        ledger: remembers scores by example; on several ranks, those of a shard of the examples.
-        pending: collects updates until the ranks merge them; None for a single process.
-        writer: where new scores are filed.
-        handed: batches that went to the loop since this object was made.
-        lacking: whether some examples have no target.
-        runs: whether an epoch runs or is to be continued.
-        epoch_scores: those of the latest epoch.
-    """
+    """The scores that are known when an epoch begins: valid ones, or the scorer's predictions."""
 
     def __init__(self, setup: Setup, scorer: RunningScorer) -> None:
         assert setup.source.examples is not None  # an index is in a known range
         self.examples, self.needs = setup.source.examples, setup.needs
         depth, first, self._shard = self.needs.depth, self.needs.first, Shard()
-        self.pending: PendingUpdates | None = None
+        self.pending: PendingUpdates | None = None  # until the ranks merge them
         if isinstance(setup.ranks, Group):
             self.pending = PendingUpdates(self.examples, depth)
             self._shard = find_shard(self.examples, depth, setup.ranks, first=first)
         self.ledger = Ledger(self._shard.examples(self.examples), depth, first=first)
-        self.writer = self.ledger if self.pending is None else self.pending
+        self.writer = self.ledger if self.pending is None else self.pending  # of new scores
         self.label_noise = LabelNoise()
         self._scorer = scorer
         self._confident, self._exact = setup.terms.confidence, setup.terms.exact
         self._unseen = self._confident  # until a batch was recorded
-        self.handed = 0
-        self.lacking = self.runs = False
+        self.handed = 0  # batches that went to the loop since this object was made
+        self.lacking = False  # whether some examples have no target
+        self.runs = False  # whether an epoch runs or is to be continued
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._asks_classes = self.needs.classes  # until an epoch begins with all classes known
-        self.epoch_scores: EpochScores | None = None
+        self.epoch_scores: EpochScores | None = None  # of the latest epoch
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
         """Return the scores known at the start of an epoch, after `handed` batches of training."""
@@ -165,8 +154,8 @@ class ScoreMemory:
     ) -> Exception | None:
         """File the pending updates of all ranks; if `epoch` begins, gather the scores each knows.
 
-        Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, to
-        be raised once the others know of it; None if there was none.
+        Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, if
+        any, to be raised once the others know of it.
         """
         assert self.pending is not None  # each of several ranks has one
         merge(self.pending, self.ledger, self._shard, group, sizes)
@@ -184,9 +173,8 @@ class ScoreMemory:
             failure = error
         if own is None:
             own = torch.full((self.ledger.examples,), torch.nan)
-        shards = [replace(self._shard, rank=rank) for rank in range(group.size)]
         known = torch.full((self.examples,), torch.nan)
-        counts = [shard.examples(self.examples) for shard in shards]
+        counts = [len(known[rank :: group.size]) for rank in range(group.size)]
         for rank, start, piece in group.gather_rows(own, counts):
             known[rank :: group.size][start : start + len(piece)] = piece.cpu()
         self._known = None if bool(known.isnan().all()) else known
@@ -261,16 +249,13 @@ def rank_among(known: Known) -> History:
 class EpochScores:
     """The scores known in one epoch; scores filed during the epoch do not change them.
 
-    Args:
-        known: every example's score; NaN if the example must be scored. None if all must be.
-        examples: number of examples in the data set.
-        tracks: whether to note what happens to each example, which `left_out` needs.
+    A score is NaN if the example must be scored; `known` is None if all must be. `left_out` needs
+    to track what happens to each example.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
-        self.known = known
-        self._examples = examples
-        self._fate = np.zeros(examples, np.int8) if tracks else None
+        self.known, self._examples = known, examples
+        self._fate = np.zeros(examples, np.int8) if tracks else None  # 1: candidate, 3: kept
         self.exempt: list[Tensor] = []  # examples that need no scoring at the epoch's end
         self.complete = known is not None and not bool(known.isnan().any())
 
@@ -293,8 +278,7 @@ class EpochScores:
                 "index, from 0"
             )
         if self._fate is not None:
-            fate = self._fate[keys.numpy()]
-            self._fate[keys.numpy()] = np.maximum(fate, 1)
+            self._fate[keys.numpy()] |= 1
         if self.known is None:
             return keys, None
         scores = self.known[keys]
@@ -304,7 +288,7 @@ class EpochScores:
     def keep(self, keys: object) -> None:
         """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
-            self._fate[keys.numpy()] = 2
+            self._fate[keys.numpy()] = 3
             self.exempt.append(keys)
 
     def left_out(self) -> Tensor:

@@ -73,7 +73,7 @@ class Pipeline:
         draw = None
         if setup.source.indexed:
             draw = IndexSampler(setup, self.clock, self.keys, self.memory)
-        self.watch = TargetWatch.of(setup)
+        self.watch = TargetWatch(setup)
         self.candidate_loader = CandidateLoader(setup, draw, self.clock, self.scorer, self.watch)
         # 2. score
         self.feed = GateFeed.of(gate, scorer)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from selective_backprop import scorers
 from selective_backprop._batches.losses import ExampleLosses, lacks_target
-from selective_backprop._core.types import LossesOf
 from selective_backprop._pipeline.options import Setup
 from selective_backprop.scorers._abstract import scorer_parts
 
@@ -17,26 +16,18 @@ MOST_LOOKED_AT = 2**16  # targets of a batch; the CPU would take longer than a G
 class TargetWatch:
     """See, before batches leave the CPU, whether rows lack a target; only then are rows marked.
 
-    With losses other than those of pairs `(inputs, targets)`, any row may lack a target.
-
-    Attributes:
-        lacking: whether a row that was scored may have lacked a target.
+    A CPU is not slowed by marks. With other scorers than the package's own, and with losses other
+    than those of pairs `(inputs, targets)`, any row may lack a target.
     """
 
-    def __init__(self, losses: LossesOf | None = None) -> None:
+    def __init__(self, setup: Setup) -> None:
+        scoring, losses = scorer_parts(setup.strategy.scorer), setup.context.losses
+        own = all(type(each).__module__.startswith(scorers.__name__) for each in scoring)
         plain = isinstance(losses, ExampleLosses) and losses.outputs is None
-        self._losses = losses if plain else None
-        self.lacking = not plain
+        self._losses = losses if setup.on_gpu and own and plain else None
+        self.lacking = self._losses is None  # whether a row that was scored may have lacked one
         if self._losses is not None:
             self._losses.marks = False
-
-    @classmethod
-    def of(cls, setup: Setup) -> "TargetWatch":
-        """Return a watch on a GPU's losses; a CPU is not slowed by marks."""
-        # Other scorers may say by themselves which rows lack a target.
-        scoring = scorer_parts(setup.strategy.scorer) if setup.on_gpu else [None]
-        own = all(type(each).__module__.startswith(scorers.__name__) for each in scoring)
-        return cls(setup.context.losses if own else None)
 
     def mark(self) -> None:
         """Mark rows without a target from now on."""
