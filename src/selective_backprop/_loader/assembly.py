@@ -56,8 +56,7 @@ def assemble(
     skips, measured = options.nonfinite is NonFinite.SKIP, progress.measured is not None
     together = has_collective_forward(strategy, options.model, skips, ranks, measured)
     pipeline = Pipeline(setup)
-    draw = pipeline.candidate_loader.draw
-    planner = LengthPlanner(setup, pipeline.clock, pipeline.selector, pipeline.memory, draw)
+    planner = LengthPlanner(setup, pipeline)
     parts = LoaderParts(shape, pipeline.keys, pipeline.history, pipeline, planner, ranks)
     if not isinstance(ranks, Group) or pipeline.lockstep is None:
         return parts

@@ -1,21 +1,18 @@
 """Find out how many batches an epoch will yield, if that can be known in advance."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.rows import BufferState, Rows, Shape
+from selective_backprop._pipeline.rows import BufferState, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
-from selective_backprop._pipeline.source import Source
+from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.schedule import Phase
-from selective_backprop.selectors import RunningSelector
 
 ONE_BY_ONE = "each candidate is kept or not by a random draw, once its score is known"
 ORDER = (
@@ -24,30 +21,15 @@ ORDER = (
 )
 
 
-@dataclass(frozen=True)
 class LengthPlanner:
     """Count the training batches that an epoch will yield."""
 
-    setup: Setup
-    clock: PhasePlanner
-    selector: RunningSelector
-    memory: ScoreMemory | None  # of each example; None if nothing is remembered
-    draw: IndexSampler | None  # None for a stream
-
-    @property
-    def source(self) -> Source:
-        """The user's data loader."""
-        return self.setup.source
-
-    @property
-    def ahead(self) -> IndexSampler | None:
-        """What draws from all examples, if rows are drawn one by one."""
-        return self.draw if self.draw is not None and self.draw.ahead else None
-
-    @property
-    def shape(self) -> Shape:
-        """The sizes of training batches and windows."""
-        return self.setup.shape
+    def __init__(self, setup: Setup, pipeline: Pipeline) -> None:
+        self.source, self.shape, self._setup = setup.source, setup.shape, setup
+        self._clock, self._memory = pipeline.clock, pipeline.memory
+        self._selector, draw = pipeline.selector, pipeline.candidate_loader.draw
+        # What draws from all examples, if rows are drawn one by one.
+        self._ahead = draw if draw is not None and draw.ahead else None
 
     def batches(self, start: EpochStart) -> int:
         """Return how many batches the epoch from `start` yields; raise TypeError if unknown."""
@@ -70,11 +52,11 @@ class LengthPlanner:
         """Raise TypeError if only the epochs that train on everything have a known length."""
         if self.shape.window is not None or self.shape.keeps_everything:
             return
-        if self.memory is None or self.memory.needs.passes:
+        if self._memory is None or self._memory.needs.passes:
             raise TypeError(ONE_BY_ONE)
-        if not self.clock.turns_between_epochs:
+        if not self._clock.turns_between_epochs:
             raise TypeError("selection begins or ends within an epoch")
-        if self.source.count_kept(np.empty(self.memory.examples, dtype=bool)) is None:
+        if self.source.count_kept(np.empty(self._memory.examples, dtype=bool)) is None:
             raise TypeError(ORDER)
 
     def _count(self, start: EpochStart) -> tuple[int, EpochStart | None]:
@@ -87,69 +69,61 @@ class LengthPlanner:
             raise TypeError("the loader does not know the sizes of its batches in advance")
         candidate_batches = list(self._phases(sizes, start.epoch))
         selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
-        early = self.setup.strategy.scorer is None and self.source.indexed
-        if self.memory is not None:
+        early = self._setup.strategy.scorer is None and self.source.indexed
+        if self._memory is not None:
             if not self.shape.unchanged and len(selecting) > 1:
                 raise TypeError("unselected rows and scored rows fill separate batches")
-            early = self.memory.knows_all(start.epoch)
+            early = self._memory.knows_all(start.epoch)
             if early is None:
                 raise TypeError("some scores are known and others are not, so batches are mixed")
-            if self.ahead is not None and True in selecting:
+            if self._ahead is not None and True in selecting:
                 if not early:
                     raise TypeError("scores are not known before the epoch begins")
-                return held + self._count_ahead(start, self.ahead, self.memory), None
+                return held + self._count_ahead(start, self._ahead, self._memory), None
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
+        others, indices, rows = start.index_buffer, [], unscored + candidate_batches
         if early:
             others, indices, rows = start.row_buffer, candidate_batches, unscored
-        else:
-            others, indices, rows = start.index_buffer, [], unscored + candidate_batches
-        if (others.candidates or others.rows or start.unscored) and (
-            self.memory is None or False in selecting
-        ):
+        waits = others.waiting or others.chosen or start.unscored
+        if waits and (self._memory is None or False in selecting):
             raise TypeError("selected and other rows wait, and both go into the same batches")
         # An epoch that was broken off leaves rows in both buffers, and both complete batches.
         drawn, index_buffer = self._run(start.index_buffer, indices)
         loaded, row_buffer = self._run(start.row_buffer, rows)
-        if self.memory is not None:
-            return held + drawn + loaded, None
-        return held + drawn + loaded, later._replace(
-            index_buffer=index_buffer, row_buffer=row_buffer
-        )
+        later = later._replace(index_buffer=index_buffer, row_buffer=row_buffer)
+        return held + drawn + loaded, later if self._memory is None else None
 
     def _count_ahead(self, start: EpochStart, ahead: IndexSampler, memory: ScoreMemory) -> int:
         """Return the number of batches of an epoch that draws from all examples at its start."""
-        if start.unscored or start.row_buffer.candidates or start.row_buffer.rows:
+        if start.unscored or start.row_buffer.waiting or start.row_buffer.chosen:
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
         assert known is not None  # all scores are known
-        selector, paced = self.selector, self.selector.state_dict()
+        selector, paced = self._selector, self._selector.state_dict()
         if not memory.runs:
-            self.clock.pace(selector, start.epoch)
+            self._clock.pace(selector, start.epoch)
         kept = self.source.count_kept(ahead.draw_all(start.epoch, known).mask)
         selector.load_state_dict(paced)  # a state may still be saved for an earlier epoch
         if kept is None:
             raise TypeError(ORDER)
-        waits = start.index_buffer
-        return self._run(waits._replace(chosen=(*waits.chosen, Rows(None, kept))), [])[0]
+        waits, chosen = start.index_buffer, [Rows(None, kept)] if kept else []
+        return self._run(waits._replace(chosen=(*waits.chosen, *chosen)), [])[0]
 
     def _run(
         self, waits: BufferState, candidate_batches: Iterable[tuple[Phase, int]]
     ) -> tuple[int, BufferState]:
-        """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
-
-        A buffer is run on mere numbers of rows, so the result is exact.
-        """
-        buffer = SelectionBuffer(self.selector, self.shape)
+        """Return how many batches a buffer yields of mere numbers of rows, and what then waits."""
+        buffer = SelectionBuffer(self._selector, self.shape)
         buffer.state = waits
         found = sum(1 for _ in buffer.release())
         for phase, count in candidate_batches:
             found += sum(1 for _ in buffer.route(phase, Rows(None, count)))
-        found += sum(1 for _ in buffer.close(self.setup.options.leftovers))
+        found += sum(1 for _ in buffer.close(self._setup.options.leftovers))
         return found, buffer.state
 
     def _phases(self, sizes: Iterator[int], epoch: int) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
-        clock = self.clock
+        clock = self._clock
         if clock.progress.measured is not None and clock.schedule.uses_fractions:
             raise TypeError("progress= decides when to select, which is not known in advance")
         for drawn, size in enumerate(sizes):
@@ -157,11 +131,9 @@ class LengthPlanner:
             if phase is Phase.SELECT and clock.gate is not None:
                 raise TypeError("a gate decides when to select, which is not known in advance")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
-                if self.shape.window is None and self.ahead is None:
+                if self.shape.window is None and self._ahead is None:
                     raise TypeError(ONE_BY_ONE)
-                if (
-                    self.setup.strategy.scorer is not None
-                    and self.setup.options.nonfinite is NonFinite.SKIP
-                ):
+                skips = self._setup.options.nonfinite is NonFinite.SKIP
+                if skips and self._setup.strategy.scorer is not None:
                     raise TypeError("how many rows nonfinite='skip' leaves out is not known")
             yield phase, size

@@ -46,10 +46,6 @@ class Rows(NamedTuple):
             None if self.weights is None else self.weights[rows],
         )
 
-    def scored(self, scores: Tensor | None) -> "Rows":
-        """Return the rows with these scores, or without scores."""
-        return Rows(self.batch, self.count, self.indices, scores, self.weights)
-
 
 def is_keys(batch: Any) -> bool:
     """Return whether a batch is one column of numbers, as the keys of examples to load are."""

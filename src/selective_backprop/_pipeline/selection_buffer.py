@@ -5,7 +5,7 @@ import struct
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,14 +14,7 @@ from torch.nn.functional import threshold
 from selective_backprop._batches.structure import Layout, join_rows, move_tensor
 from selective_backprop._core.types import NO_TARGET, Bool, Float, Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.rows import (
-    COUNT,
-    BufferState,
-    Leftovers,
-    Rows,
-    Shape,
-    is_keys,
-)
+from selective_backprop._pipeline.rows import COUNT, BufferState, Leftovers, Rows, Shape, is_keys
 from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
@@ -29,6 +22,7 @@ from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import RunningSelector
 
 BATCH, INDICES = attrgetter("batch"), attrgetter("indices")
+Queue: TypeAlias = tuple[Rows, ...]
 
 
 class SelectionBuffer:
@@ -66,17 +60,13 @@ class SelectionBuffer:
         watch: TargetWatch | None = None,
         seed: tuple[int, ...] = (),
     ) -> None:
-        self._sift, self._exact, self._indexed = sift, exact, indexed
-        self._watch = watch
+        self._sift, self._exact, self._indexed, self._watch = sift, exact, indexed, watch
         self._unsifted: list[Rows] = []
-        self.selector = selector
-        self.shape = shape
-        self.ranks = ranks
+        self.selector, self.shape, self.ranks, self.seed = selector, shape, ranks, seed
         self._filing = history if filing is None else filing
         # not `history or History(1)`: an empty history is falsy
         self._history = History(1) if history is None else history
         self._layout = Layout() if layout is None else layout
-        self.seed = seed
         self._epoch = 0
         self.state = BufferState()
         # Which rows of the last window lacked a target; on the CPU, of the last window with any.
@@ -139,12 +129,12 @@ class SelectionBuffer:
                 yield self._take_chosen(self.state.rows)
         self.state = self.state.after_epoch(leftovers)
 
-    def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
+    def release(self, rows: Rows | None = None, pieces: Queue = ()) -> Iterator[Rows]:
         """Yield the full training batches, after adding chosen `rows` or a draw from `pieces`.
 
         `pieces` are all candidates that wait. If a draw fails, they still wait.
         """
-        rest: tuple[Rows, ...] = ()
+        rest: Queue = ()
         while True:
             if pieces:
                 rows = self._draw(pieces)
@@ -156,7 +146,7 @@ class SelectionBuffer:
                 yield rows
             else:
                 if rows is not None:
-                    self.adopt(rows.scored(None))
+                    self.adopt(rows._replace(scores=None))
                 while self.state.rows >= full > 0:
                     yield self._take_chosen(full)
             if self.state.candidates < (self.shape.window or 1):
@@ -170,9 +160,7 @@ class SelectionBuffer:
         self.state = self.state._replace(chosen=rest)
         return joined
 
-    def _split(
-        self, pieces: tuple[Rows, ...], count: int
-    ) -> tuple[tuple[Rows, ...], tuple[Rows, ...]]:
+    def _split(self, pieces: Queue, count: int) -> tuple[Queue, Queue]:
         """Split a queue after `count` rows, cutting a piece in two if needed."""
         for position, piece in enumerate(pieces):
             if piece.count >= count:
@@ -184,7 +172,7 @@ class SelectionBuffer:
             count -= piece.count
         return pieces, ()
 
-    def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
+    def _draw(self, pieces: Queue) -> Rows:
         """Draw from one window of candidates."""
         if pieces[0].batch is None:
             size, window = self.shape.batch_size or 1, self.shape.window
@@ -209,14 +197,13 @@ class SelectionBuffer:
             self.state = self.state._replace(filed=True)
         return self._take(pieces, self.selector.select(scores, self._history, generator))
 
-    def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
+    def _take(self, pieces: Queue, choice: Choice) -> Rows:
         """Return the rows of a window that were drawn."""
         rows, weights = choice
         keys = is_keys(pieces[0].batch)
         if len(pieces) > 1 and (rows.device.type != "cpu" or keys):
-            # On a GPU, only the GPU knows which piece a row is in, and the CPU would wait for the
-            # answer, so the window is joined first, by one copy. And joining a column of keys is
-            # cheaper than finding each key's piece.
+            # Only a GPU knows which piece a row is in, and the CPU would wait for the answer. And
+            # joining a column of keys is cheaper than finding each key's piece.
             pieces = (self._join(pieces),)
         if keys and pieces[0].indices is None and rows.device == pieces[0].batch.device:
             return Rows(pieces[0].batch.index_select(0, rows), rows.shape[0], weights=weights)
@@ -230,7 +217,7 @@ class SelectionBuffer:
         indices = _join_column([*map(INDICES, pieces)], parts, waits=self._indexed)
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
-    def _join(self, pieces: tuple[Rows, ...]) -> Rows:
+    def _join(self, pieces: Queue) -> Rows:
         """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
@@ -252,10 +239,7 @@ class SelectionBuffer:
 
 
 def draw_scores(
-    scores: Scores,
-    lacking: Bool[Tensor, " candidate"],
-    recent: Float[Tensor, " recent"],
-    seed: int,
+    scores: Scores, lacking: Bool[Tensor, " candidate"], recent: Float[Tensor, " recent"], seed: int
 ) -> Scores:
     """Give rows that lack a target scores of other rows, so that they are kept at the same rate.
 
