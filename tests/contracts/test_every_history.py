@@ -20,15 +20,11 @@ import selective_backprop as sb
 
 CAPACITY = 12
 
-
 PERCENTILE = sb.selectors.Percentile(2.0, history=CAPACITY)
-
 
 SELECTORS = [PERCENTILE, sb.selectors.BelowMean(history=CAPACITY)]
 
-
 every_history = pytest.mark.parametrize("kind", HISTORIES)
-
 
 batches = st.lists(
     st.lists(st.integers(-3, 3).map(float) | st.just(math.inf), max_size=20).map(torch.tensor),

@@ -20,9 +20,7 @@ PREDICTORS = {
     ],
 }
 
-
 ALL = [predictor for examples in PREDICTORS.values() for predictor in examples]
-
 
 every_predictor = pytest.mark.parametrize("predictor", ALL, ids=repr)
 

@@ -64,12 +64,9 @@ SCORERS = {
     ],
 }
 
-
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS
 
-
 every_specification = pytest.mark.parametrize("scorer", ALL, ids=repr)
-
 
 every_scorer = pytest.mark.parametrize(
     "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr

@@ -46,15 +46,11 @@ SELECTORS = {
     ],
 }
 
-
 ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
-
 
 BATCH = 16
 
-
 WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide, sb.selectors.Nonzero)
-
 
 BIASED_ON_PURPOSE = {
     sb.selectors.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
@@ -63,18 +59,13 @@ BIASED_ON_PURPOSE = {
     sb.selectors.Confident(0.3, correction=1.0): "unbiased as a sum over kept rows, not as a mean",
 }
 
-
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
-
 
 every_selector = pytest.mark.parametrize("selector", ALL, ids=repr)
 
-
 few = share_of_cases(1 / 2)  # of each law, for each of the selectors
 
-
 seeds = st.integers(0, 2**32)
-
 
 windows = st.lists(
     st.one_of(st.floats(-100, 100, width=32), st.sampled_from([0.0, 1.0, torch.inf])),

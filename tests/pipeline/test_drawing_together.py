@@ -13,7 +13,6 @@ from selective_backprop._pipeline import index_sampler as _draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
-
 WARM = sb.Schedule(warmup_epochs=1)
 
 

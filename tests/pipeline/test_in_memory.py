@@ -10,7 +10,6 @@ import selective_backprop as sb
 
 NUMBERS = torch.arange(23)
 
-
 KINDS = {
     "a matrix": torch.randn(23, 4),
     "bytes": torch.arange(23, dtype=torch.uint8),

@@ -176,7 +176,6 @@ AHEAD = [
     "predicted",
 ]
 
-
 AHEAD += ["stale, spread, coins", "stale, recorded", "recorded, rescored", "kath18"]
 
 

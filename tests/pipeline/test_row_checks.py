@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, NumberedStream, selective, streams
+from fixture_loaders import Numbered, NumberedStream, select, selective, streams
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 import selective_backprop as sb
 
 Collate = Callable[[list[Any]], Any]
-
+WARM = selective(warmup_epochs=1)
 
 LENGTHS = [3, 8, 1, 5, 2, 4, 7, 6]  # of the examples, in turn
 
@@ -40,12 +40,15 @@ def number(model: nn.Module, batch: Any) -> Tensor:
 
 
 def wrap(
-    collate: Collate, strategy: sb.Strategy | None = None, data: Any = None, **options: Any
+    collate: Collate,
+    strategy: sb.Strategy = WARM,
+    data: Any = None,
+    size: int = 8,
+    workers: int = 0,
+    **options: Any,
 ) -> sb.SelectiveLoader:
     data = Sequences([8]) if data is None else data
-    size, workers = options.pop("size", 8), options.pop("workers", 0)
     loader = DataLoader(data, size, collate_fn=collate, num_workers=workers)
-    strategy = selective(warmup_epochs=1) if strategy is None else strategy
     losses = number if strategy.scores else None
     options = {"losses": losses, "batch_size": 8, "quiet": True} | options
     return sb.SelectiveLoader(loader, nn.Identity(), None, strategy, **options)
@@ -75,12 +78,7 @@ def places(steps: list[Tensor]) -> Tensor:
     return torch.arange(len(steps)).repeat_interleave(counts(steps))
 
 
-def offsets(steps: list[Tensor]) -> Tensor:
-    return counts(steps).cumsum(0) - counts(steps)
-
-
 time_first = with_item(pad_sequence)
-
 
 TRANSPOSED, BOXES, PLACES = (
     r"\.transpose\(0, 1\)",
@@ -99,7 +97,7 @@ TRANSPOSED, BOXES, PLACES = (
         ([2, 0], with_item(torch.cat), BOXES),
         ([2, 0], with_item(places), BOXES),
         ([1], with_item(places), PLACES),
-        ([1], with_item(offsets), PLACES),
+        ([1], with_item(lambda s: counts(s).cumsum(0) - counts(s)), PLACES),
         ([8], with_item(lambda s: torch.ones(8)), r"same in every batch, pass whole=\{'item'\}"),
         ([8], with_item(lambda s: list("abcdefgh")), r"pass whole=\{'item'\}"),
     ],
@@ -165,10 +163,7 @@ def test_an_example_alone_is_loaded_once_and_moves_no_random_stream():
 
     plain, state = moved(sb.traditional())
     assert plain == [*range(48)] * 2
-    assert moved(selective(warmup_epochs=1)) == (
-        [*range(8), 7, 0, *range(8, 48), *range(48)],
-        state,
-    )
+    assert moved(WARM) == ([*range(8), 7, 0, *range(8, 48), *range(48)], state)
 
 
 def test_workers_load_the_example_so_that_no_file_is_opened_in_this_process():
@@ -186,8 +181,7 @@ def test_workers_load_the_example_so_that_no_file_is_opened_in_this_process():
 
 def test_a_collate_function_of_torch_needs_no_second_look():
     data = Numbered(48)
-    loader = DataLoader(data, 8)
-    assert list(sb.SelectiveLoader(loader, nn.Linear(2, 48), nn.CrossEntropyLoss(), selective()))
+    assert list(select(DataLoader(data, 8), selective()))
     assert data.reads.tolist() == [1] * 48
 
 
@@ -196,14 +190,11 @@ def longest_first(examples: list[Any]) -> Any:
     return with_item(lambda steps: pad_sequence(steps, batch_first=True))(examples)
 
 
-ORDERED = [sb.auto(), sb.stale_sb(1 / 2)]
-
-
-@pytest.mark.parametrize("strategy", [*ORDERED, sb.traditional(), selective()])
+@pytest.mark.parametrize("strategy", [sb.auto(), sb.stale_sb(1 / 2), sb.traditional(), WARM])
 def test_examples_in_another_order_are_refused_where_indices_are_used_and_pass_elsewhere(strategy):
     with pytest.raises(sb.BatchError, match=r"example \d of .* row \d, but is row \d .* order"):
         start(longest_first, strategy, Sequences(LENGTHS), with_selection=True)
-    if strategy not in ORDERED:
+    if strategy in (sb.traditional(), WARM):
         assert start(longest_first, strategy, Sequences(LENGTHS), pad={"item": 0.0})
 
 
@@ -214,25 +205,23 @@ class Graphs:
         self.numbers = torch.tensor([index for index, _ in examples])
 
 
-CHOSEN_BEFORE_LOADING = [
-    sb.traditional(),
-    sb.random_backprop(1 / 2),
-    sb.pruned(sb.Subset(torch.arange(24), 48)),
-    sb.recorded_sb(1 / 2, schedule=sb.Schedule()),
-]
-
-
-@pytest.mark.parametrize("strategy", CHOSEN_BEFORE_LOADING, ids=lambda strategy: strategy.name)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        sb.traditional(),
+        sb.random_backprop(1 / 2),
+        sb.pruned(sb.Subset(torch.arange(24), 48)),
+        sb.recorded_sb(1 / 2, schedule=sb.Schedule()),
+    ],
+)
 @pytest.mark.parametrize(
     "collate",
     [
         time_first,
-        with_item(torch.cat),
         with_item(lambda steps: nn.utils.rnn.pack_sequence(steps, enforce_sorted=False)),
         with_item(lambda steps: torch.stack(steps).to_sparse()),
         Graphs,
     ],
-    ids=["time first", "cat", "packed", "sparse", "object"],
 )
 def test_batches_whose_examples_are_chosen_before_loading_need_no_rows(strategy, collate):
     whole = {""} if collate is Graphs else ()

@@ -4,9 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, selective
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, default_collate
 
 import selective_backprop as sb
 from selective_backprop._batches.structure import Layout
@@ -42,10 +39,7 @@ class ElsewhereGenerators:
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """A device of which the host can read no value, ever: to ask for one is an error.
-
-    What runs here runs on CUDA without making the host wait.
-    """
+    """A device of which the host can read no value, so that what runs here never waits on CUDA."""
     monkeypatch.setattr(selection_buffer, "torch", ElsewhereGenerators())
     return "meta"
 
@@ -75,26 +69,3 @@ def test_an_exact_draw_reads_nothing_back_from_the_device(elsewhere, selector, c
             out += 1
     out += len(list(stage.close(Leftovers.FLUSH)))
     assert out == 10
-
-
-def test_a_whole_loader_with_exact_draws_reads_nothing_back_until_its_epoch_ends(elsewhere):
-    def losses(model: nn.Module, batch: Any) -> Tensor:
-        return batch[0][:, 0]
-
-    loader = sb.SelectiveLoader(
-        DataLoader(Numbered(60), 5, collate_fn=default_collate),
-        nn.Identity(),
-        None,
-        selective(1 / 3),
-        losses=losses,
-        device=elsewhere,
-        nonfinite="select",
-        with_selection=True,
-    )
-    batches = iter(loader)
-    for _ in range(4):
-        (inputs, targets), selection = next(batches)
-        assert {inputs.device.type, targets.device.type, selection.indices.device.type} == {"meta"}
-        assert loader.stats.kept == 5 * loader.stats.batches
-    with pytest.raises(RuntimeError, match=r"meta tensor|unique"):
-        next(batches)  # the share of ties is counted once, at the end
