@@ -40,12 +40,10 @@ class Elsewhere(sb.scorers.AbstractScorer):
 
 
 class _RunningElsewhere(Stateless, sb.scorers.RunningScorer):
-    def __init__(self, spec: Elsewhere) -> None:
-        self._spec = spec
+    ahead = 0
 
-    @property
-    def ahead(self) -> int:
-        return self._spec.ahead
+    def __init__(self, spec: Elsewhere) -> None:
+        self.ahead, self._spec = spec.ahead, spec
 
     def begin(self, batch: Any, indices: Tensor | None) -> Callable[[], Tensor]:
         names = batch[1].tolist()
@@ -64,15 +62,12 @@ class _RunningElsewhere(Stateless, sb.scorers.RunningScorer):
 def make(ahead: int, data: Any = None, **options: Any) -> tuple[sb.SelectiveLoader, Elsewhere]:
     """Return a loader that scores ahead, with a shuffle of its own, and its scorer."""
     data = Numbered(48) if data is None else data
-    shuffled = {}
+    drawn: dict[str, Any] = {"batch_size": 4}
     if not isinstance(data, NumberedStream):
-        generator = torch.Generator().manual_seed(3)
-        sampler = RandomSampler(data, generator=generator)
-        shuffled["batch_sampler"] = BatchSampler(sampler, 4, drop_last=False)
-    scorer = Elsewhere(ahead)
-    options = {"warmup_epochs": 0} | options
-    workers = options.pop("workers", 0)
-    loader = DataLoader(data, num_workers=workers, **(shuffled or {"batch_size": 4}))
+        sampler = RandomSampler(data, generator=torch.Generator().manual_seed(3))
+        drawn = {"batch_sampler": BatchSampler(sampler, 4, drop_last=False)}
+    loader = DataLoader(data, num_workers=options.pop("workers", 0), **drawn)
+    scorer, options = Elsewhere(ahead), {"warmup_epochs": 0} | options
     return select(loader, sb.selective_backprop(1 / 2, scorer=scorer, **options)), scorer
 
 

@@ -21,6 +21,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, default_collate
 import selective_backprop as sb
 
 HALF = sb.random_backprop(1 / 2)
+WHOLE = ["sampler", "collate", "one go", "lists"]
+CUT = ["drop_last", "ranges", "arrays", "tensors", "objects"]  # two examples are never drawn
 
 
 def collate_reversed(examples: list[Any]) -> Any:
@@ -54,13 +56,7 @@ def sparing_loader(name: str, workers: int) -> DataLoader:
 
 @pytest.mark.filterwarnings("ignore:random-backprop draws before loading")
 @pytest.mark.parametrize(
-    ("name", "workers"),
-    [
-        *((name, 0) for name in ("sampler", "drop_last", "collate", "one go", "lists")),
-        *((name, 0) for name in ("ranges", "arrays", "tensors", "objects")),
-        ("sampler", 2),
-        ("lists", 2),
-    ],
+    ("name", "workers"), [*((name, 0) for name in WHOLE + CUT), ("sampler", 2), ("lists", 2)]
 )
 def test_what_is_not_selected_is_never_loaded(name, workers):
     loader = sparing_loader(name, workers)
@@ -72,7 +68,7 @@ def test_what_is_not_selected_is_never_loaded(name, workers):
         trained += torch.bincount(torch.tensor(flat(batches)), minlength=44)
         assert torch.equal(loader.dataset.reads, trained)
     stats = selecting.stats
-    assert stats.candidates == 2 * (44 if name in ("sampler", "collate", "one go", "lists") else 42)
+    assert stats.candidates == 2 * (44 if name in WHOLE else 42)
     assert stats.loaded == stats.kept == trained.sum() == stats.candidates // 12 * 6
     assert stats.scored == 0
 
