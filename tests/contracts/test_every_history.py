@@ -77,32 +77,27 @@ def test_a_history_remembers_scores_that_were_filed_and_no_more_than_it_has_room
 @every_history
 @given(stream=batches, ties=st.booleans())
 def test_a_percentile_is_the_share_of_the_weight_that_is_lower(kind, stream, ties):
-    history = filled(kind, stream)
-    remembered = weighed(history)
+    remembered = weighed(filled(kind, stream))
     total = sum(weight for _, weight in remembered)
     for score in (-4.0, -1.0, 0.0, 3.0, math.inf):
         lower = sum(w for other, w in remembered if other < score or (ties and other == score))
         expected = lower / total if remembered else 1.0
-        asked = torch.tensor([score])
-        assert history.percentiles(asked, ties=ties).item() == pytest.approx(expected)
-        elsewhere = asked.as_subclass(OnDevice)
-        there = filled(kind, [batch.as_subclass(OnDevice) for batch in stream])
-        found = there.percentiles(elsewhere, ties=ties).item()
-        assert found == pytest.approx(expected)
-
-
-class OnDevice(Tensor):
-    """Scores that are ranked as those on a GPU are."""
-
-    @property
-    def device(self):
-        return Place("cpu")
+        for own in (Tensor, OnDevice):
+            there = filled(kind, [batch.as_subclass(own) for batch in stream])
+            found = there.percentiles(torch.tensor([score]).as_subclass(own), ties=ties).item()
+            assert found == pytest.approx(expected)
 
 
 class Place(str):
     """A device of torch's, of a type that no shortcut is taken for."""
 
     type = "gpu"
+
+
+class OnDevice(Tensor):
+    """Scores that are ranked as those on a GPU are."""
+
+    device = Place("cpu")
 
 
 @every_history
