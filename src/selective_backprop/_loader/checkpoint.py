@@ -9,11 +9,7 @@ from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.resume_point import (
-    Cursor,
-    EpochStart,
-    generators_of,
-)
+from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of
 from selective_backprop._pipeline.stages import PipelineState
 
 STATE_VERSION = 17

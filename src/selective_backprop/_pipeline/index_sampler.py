@@ -26,12 +26,7 @@ from selective_backprop._pipeline.resume_point import (
     SamplerRngState,
 )
 from selective_backprop._pipeline.rows import Rows
-from selective_backprop._pipeline.score_memory import (
-    EpochScores,
-    Known,
-    ScoreMemory,
-    rank_among,
-)
+from selective_backprop._pipeline.score_memory import EpochScores, Known, ScoreMemory, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
 from selective_backprop._pipeline.source import count_items
 from selective_backprop._sampling.draws import Draw

@@ -84,16 +84,14 @@ class EpochStart(NamedTuple):
 
 def generators_of(*parts: Any) -> list[torch.Generator]:
     """Return the generators that loaders or samplers hold, or that the samplers inside hold."""
-    found: list[torch.Generator] = []
+    found: dict[int, torch.Generator] = {}
     for part in parts:
         while part is not None:
-            held = vars(part).values() if hasattr(part, "__dict__") else ()
-            for value in held:
-                if isinstance(value, torch.Generator) and not any(value is each for each in found):
-                    found.append(value)
+            held = getattr(part, "__dict__", {}).values()
+            found |= {id(value): value for value in held if isinstance(value, torch.Generator)}
             batches = getattr(part, "batch_sampler", None)
             part = getattr(part, "sampler", None) if batches is None else batches
-    return found
+    return list(found.values())
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from torch.nn.functional import threshold
 from selective_backprop._batches.structure import Layout, join_rows, move_tensor
 from selective_backprop._core.types import NO_TARGET, Bool, Float, Scores
 from selective_backprop._memory.history import History
+from selective_backprop._pipeline.nonfinite import TargetWatch
 from selective_backprop._pipeline.rows import COUNT, BufferState, Leftovers, Rows, Shape, is_keys
-from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
@@ -223,19 +223,15 @@ class SelectionBuffer:
             return pieces[0]
         if pieces[0].batch is None:
             return Rows(None, sum(map(COUNT, pieces)))
-        weights = [piece.weights for piece in pieces if piece.weights is not None]
-        if 0 < len(weights) < len(pieces):  # rows without weights weigh 1
-            weights = [
-                weights[0].new_ones(piece.count) if piece.weights is None else piece.weights
-                for piece in pieces
-            ]
+        weights, given = None, [piece.weights for piece in pieces if piece.weights is not None]
+        if given:  # rows without weights weigh 1
+            ones = given[0].new_ones
+            found = [ones(each.count) if each.weights is None else each.weights for each in pieces]
+            weights = torch.cat(found)
         batches = [*map(BATCH, pieces)]
-        return Rows(
-            torch.cat(batches) if _joins_keys(batches) else join_rows(batches, self._layout),
-            sum(map(COUNT, pieces)),
-            _join_column([*map(INDICES, pieces)]),
-            weights=torch.cat(weights) if weights else None,
-        )
+        batch = torch.cat(batches) if _joins_keys(batches) else join_rows(batches, self._layout)
+        indices = _join_column([*map(INDICES, pieces)])
+        return Rows(batch, sum(map(COUNT, pieces)), indices, weights=weights)
 
 
 def draw_scores(

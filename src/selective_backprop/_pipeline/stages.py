@@ -18,18 +18,13 @@ from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
 from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
-from selective_backprop._pipeline.nonfinite import FiniteGuard
+from selective_backprop._pipeline.nonfinite import FiniteGuard, TargetWatch
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import (
-    NO_INDICES,
-    Cursor,
-    EpochStart,
-)
+from selective_backprop._pipeline.resume_point import NO_INDICES, Cursor, EpochStart
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
-from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers._abstract import checks, learns, start_scorer
 
@@ -66,14 +61,13 @@ class Pipeline:
         seed = options.seed, setup.ranks.rank
 
         # 1. draw
-        self.memory = None
-        if self.scorer is not None and setup.remembers:
-            self.memory = ScoreMemory(setup, self.scorer)
+        remembers = self.scorer is not None and setup.remembers
+        self.memory = ScoreMemory(setup, self.scorer) if remembers else None
         self.keys = buffer(ranks=terms.history > 0, seed=(*seed, 0))
-        draw = None
-        if setup.source.indexed:
-            draw = IndexSampler(setup, self.clock, self.keys, self.memory)
-        self.watch = TargetWatch(setup)
+        own = setup, self.clock, self.keys, self.memory
+        draw = IndexSampler(*own) if setup.source.indexed else None
+        # A CPU is not slowed by marks, so there is nothing to watch for.
+        self.watch = TargetWatch(scorer, setup.context.losses if setup.on_gpu else None)
         self.candidate_loader = CandidateLoader(setup, draw, self.clock, self.scorer, self.watch)
         # 2. score
         self.feed = GateFeed.of(gate, scorer)
@@ -219,8 +213,7 @@ class Pipeline:
                 yield from self._hand_out(self.buffer.route(phase, rows))
         self.plain = False
         if self._finishing:
-            self._note_ties()
-            return
+            return self._note_ties()
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
