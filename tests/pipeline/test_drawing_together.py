@@ -24,8 +24,8 @@ def thirds(monkeypatch):
 
 REMEMBERING = ["stale", "stale, recorded", "predicted", "recorded"]
 AUTO = sb.Strategy("auto", sb.auto().scorer, sb.selectors.Confident(0.3, 0.0), sb.auto().schedule)
-CASES = {name: (STRATEGIES[name], {}) for name in (*REMEMBERING, "stale, spread, coins")}
-CASES["recorded, rescored"] = STRATEGIES["recorded, rescored"], {}
+SAVED = *REMEMBERING, "stale, spread, coins", "recorded, rescored"
+CASES = {name: (STRATEGIES[name], {}) for name in SAVED}
 for leftovers in ("flush", "drop"):  # of 40 it flushes one row, too few for batch statistics
     CASES[f"auto, {leftovers}"] = AUTO, {"leftovers": leftovers, "examples": 38}
 
@@ -99,15 +99,9 @@ def test_an_example_that_comes_up_twice_in_an_epoch_has_one_fate():
 
 def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
     # Selection ends after 3/4 of two epochs: in the middle of the second one, and of a gathering.
-    loop = Loop(
-        strategy(
-            sb.scorers.Recorded(),
-            sb.selectors.Percentile(2.0),
-            sb.Schedule(warmup_epochs=1, end=0.78),
-        ),
-        examples=400,
-        options={"epochs": 2},
-    ).epochs(2)
+    schedule = sb.Schedule(warmup_epochs=1, end=0.78)
+    ends = strategy(sb.scorers.Recorded(), sb.selectors.Percentile(2.0), schedule)
+    loop = Loop(ends, examples=400, options={"epochs": 2}).epochs(2)
     first, second = loop.sampler.passes[-1][:224], loop.sampler.passes[-1][224:]
     trained = loop.trained[-1]
     assert trained[-len(second) :] == second
@@ -118,15 +112,11 @@ def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
 
 
 def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
-    sampler = NotedSampler(400)
-    loader = DataLoader(Numbered(400), 4, sampler=sampler)
     selecting = sb.SelectiveLoader(
-        loader,
-        nn.Linear(2, 3),
-        nn.CrossEntropyLoss(),
+        DataLoader(Numbered(400), 4, sampler=NotedSampler(400)),
+        *(nn.Linear(2, 3), nn.CrossEntropyLoss()),
         strategy(sb.scorers.Recorded(), sb.selectors.Percentile(2.0), WARM),
-        epochs=3,
-        with_selection=True,
+        **{"epochs": 3, "with_selection": True},
     )
     progress: list[float] = []
     for _ in range(3):

@@ -69,14 +69,8 @@ def test_the_tensors_that_were_scored_are_the_ones_that_are_trained_on(size):
         inputs, targets = default_collate(examples)
         return inputs + torch.rand_like(inputs), targets
 
-    loader = sb.SelectiveLoader(
-        DataLoader(fixture_data(), 5, collate_fn=augment),
-        fresh_net(),
-        None,
-        selective(),
-        losses=losses,
-        batch_size=size,
-    )
+    augmented = DataLoader(fixture_data(), 5, collate_fn=augment)
+    loader = select(augmented, selective(), losses=losses, batch_size=size)
     for inputs, _ in loader:
         pool = torch.cat(scored)
         assert all(bool((pool == row).all(1).any()) for row in inputs)
