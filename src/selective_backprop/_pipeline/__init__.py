@@ -1,7 +1,7 @@
 """The stages of an epoch, from indices to training batches.
 
-`index_sampler` draws indices, `candidate_loader` loads batches and pairs them with their plans,
-`stages` scores and selects, and `selection_buffer` keeps selected rows until a batch is full. Each
-batch carries the position of its consumer, the training loop (`resume_point`). This package uses
-only the interfaces of scorers and selectors, and no named strategy. Read `stages.py` first.
+`stages` is the map; read it first. `index_sampler` draws indices, `candidate_loader` loads batches
+and pairs them with their plans, and `selection_buffer` selects rows and keeps them until a batch is
+full. Each stage builds itself from one `Setup` (`options`). Each batch carries the position of its
+consumer, the training loop (`resume_point`).
 """

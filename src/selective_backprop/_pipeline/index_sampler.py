@@ -144,7 +144,7 @@ class IndexSampler:
         self.stops, self._gathered, self._together, self._kept = False, [], 1, None
         self.buffer.state = cursor.buffer
         past = epoch_scores.past if epoch_scores is not None and self.buffer.ranks else None
-        self.buffer.open(cursor.epoch, past, anew=mid_epoch is None)
+        self.buffer.open(cursor.epoch, past)
         if epoch_scores is not None and epoch_scores.complete:
             batches = count_items(self.sampler) or 0  # if unknown, draw from one batch at a time
             self._together = min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)

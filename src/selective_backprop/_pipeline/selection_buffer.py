@@ -76,11 +76,9 @@ class SelectionBuffer:
         """Derive the draws' seeds from another seed; the rank's part stays."""
         self.seed = (seed, *self.seed[1:])
 
-    def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
-        """Begin an epoch or, if not `anew`, continue it; rank against `past` if it is given."""
+    def open(self, epoch: int, past: History | None = None) -> None:
+        """Begin or continue an epoch; rank against `past` if it is given."""
         self._epoch = epoch
-        if anew:
-            self.state = self.state._replace(windows=0)
         if past is not None:
             self._history = past
 

@@ -175,9 +175,10 @@ class Pipeline:
             # Batches left from the last epoch come before this epoch's own. A state that is saved
             # at one of them must not continue the last epoch's counts.
             self.cursor, self.plain = self.cursor.opening(epoch), False
+            self.buffer.state = self.buffer.state._replace(windows=0)
             self.clock.pace(self.selector, epoch)  # only here: states restore a selector's pace
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
-        self.buffer.open(epoch, anew=mid_epoch is None)
+        self.buffer.open(epoch)
 
     def _fill(self) -> Generator[Rows]:
         """Send each batch that arrives through its remaining stages."""
