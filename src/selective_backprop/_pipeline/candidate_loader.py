@@ -35,9 +35,7 @@ class CandidateLoader:
     scorer can run ahead, overlap with training. If an epoch is broken off, these are forgotten,
     like those that workers have prefetched. The next epoch draws them again.
 
-    Attributes:
-        draw: stage one; None for a stream, whose phases are decided when batches arrive.
-        unpinned: whether the CPU waits while batches are copied.
+    Without `draw`, batches come from a stream, and their phases are decided when they arrive.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class CandidateLoader:
         self._takes = setup.strategy.scores or not (selects_early or unseen)
         # If unused, indices stay on the CPU, where errors name examples by them.
         self._indexed = setup.indexed
-        self.unpinned = False
+        self.unpinned = False  # whether the CPU waits while batches are copied
         device = self._device = setup.options.device
         self._cursor = Cursor()  # position after a stream's last batch
         self._batches: Iterator[Any] = iter(())

@@ -67,9 +67,8 @@ class IndexSampler:
     which are paired with batches first in, first out.
 
     If scores are remembered, it draws from candidates with a known score before they are loaded.
-    The others go into separate batches, to be loaded and scored. If all scores are known, it draws
-    from several candidate batches at once, which costs little more than drawing from one, or it
-    uses a draw from all examples.
+    The others go into separate batches, to be scored. If all scores are known, it draws from
+    several candidate batches at once, which costs hardly more, or it draws from all examples.
 
     Attributes:
         sampler: yields the indices of each candidate batch. Its generators are found by this name.

@@ -72,11 +72,7 @@ class LockstepBatches:
         return lockstep
 
     def open(self, epoch: int, *, met: bool) -> None:
-        """Begin an epoch together.
-
-        If the ranks have not `met`, nothing is sent here, because they may expect messages of
-        different lengths.
-        """
+        """Begin an epoch; ranks that have not `met` may expect messages of different lengths."""
         self._epoch, self._exchanged, self.cut = epoch, 0, False
         if met:
             self._swap(Status.OPENING)
@@ -130,11 +126,7 @@ class LockstepBatches:
             raise
 
     def settle(self) -> None:
-        """Receive what other ranks sent with the running batch, if that was put off.
-
-        Raises:
-            LoaderError: if a rank failed, or had fewer batches than it foresaw.
-        """
+        """Receive what other ranks sent with the running batch; raise if one had fewer batches."""
         arriving, self._arriving = self._arriving, None
         if arriving is not None and Status.ENDED in arriving():
             raise LoaderError(

@@ -34,10 +34,7 @@ MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as fl
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """The user's options for a loader, checked and in the package's own types.
-
-    Attributes are the arguments of `SelectiveLoader`; `layout` holds `pad` and `whole`.
-    """
+    """The arguments of `SelectiveLoader`, checked; `layout` holds `pad` and `whole`."""
 
     model: nn.Module | None
     loss_fn: LossFunction | None

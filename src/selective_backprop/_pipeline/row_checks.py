@@ -78,8 +78,7 @@ def _load(
 ) -> Iterable[Any]:
     """Return some batches of examples; none if they cannot be loaded.
 
-    A worker loads them if the loader has workers: files that a data set opens in this process would
-    be shared by all workers that are started later.
+    Workers load them if there are any: files opened in this process would be shared by all workers.
     """
     own: dict[str, Any] = {"batch_sampler": batches}
     if loader.batch_sampler is None:

@@ -31,12 +31,9 @@ class SelectionBuffer:
     Rows with `batch=None` are mere numbers: they show how many batches exact draws would make.
 
     Args:
-        selector: draws from each window.
-        shape: the sizes of batches and windows.
         history: recent scores; those of each window are filed before its draw. None keeps none.
         filing: its `file(scores)` remembers scores; by default, that of the history does.
         ranks: whether the selector ranks scores against other scores.
-        layout: how rows are taken and joined.
         sift: before each draw, removes waiting candidates that must not be drawn.
         exact: whether rows that lack a target score 0, and not as another row does.
         indexed: whether the indices of rows are used. If not, and rows are drawn on a GPU, indices
