@@ -39,9 +39,9 @@ from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
-from selective_backprop.strategies import (
-    Strategy,
-    auto,
+from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._auto.rule import auto
+from selective_backprop.strategies._methods import (
     diet_sb,
     drop_zero,
     easy_skip,

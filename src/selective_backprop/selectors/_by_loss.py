@@ -42,9 +42,6 @@ class Confident(AbstractSelector):
             `p ** -correction`. With 1, `(weights * losses).sum()` over the kept rows is an unbiased
             estimate of the sum over all candidates, but single rows weigh up to `1 / floor`. With
             0, all kept rows weigh the same, so learned examples count less than without selection.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
     """
 
     floor: float = 0.25
@@ -52,15 +49,13 @@ class Confident(AbstractSelector):
 
     def __post_init__(self) -> None:
         settle(self, check_number, "floor", above=0, most=1, hint="0.25 keeps one in four or more")
-        hint = "1 is unbiased, 0 gives all rows the same weight"
-        settle(self, check_number, "correction", most=1, hint=hint)
+        settle(self, check_number, "correction", most=1, hint="1 is unbiased, 0 uses no weights")
 
     @property
     def terms(self) -> Terms:
         """The rate is halfway between 1, the share kept early in training, and `floor`."""
-        rate = (1.0 + self.floor) / 2.0
-        reweights = self.correction > 0
-        return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
+        rate, weighs = (1.0 + self.floor) / 2.0, self.correction > 0
+        return Terms(rate, Draw.BERNOULLI, reweights=weighs, promises=False, confidence=True)
 
     def start(self, context: Context) -> RunningSelector:
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
@@ -102,7 +97,7 @@ class BelowMean(AbstractSelector):
     weight `1 / (1 - prune)`. All other candidates are kept, with the weight 1. As long as no finite
     score is remembered, all candidates are kept.
 
-    These are the paper's weights. The mean weight of kept rows is above 1, which lengthens
+    With these weights, the paper's, the mean weight of kept rows is above 1, which lengthens
     optimiser steps. By default, all weights are therefore multiplied by the expected share of kept
     rows. This makes the gradient unbiased if candidates' scores are distributed like recent scores.
 
@@ -111,9 +106,6 @@ class BelowMean(AbstractSelector):
         longer_steps: whether to use the paper's weights unchanged.
         history: number of recent scores in the mean, at least 1. If the strategy remembers each
             example's loss, the mean is over all of these losses instead.
-
-    Raises:
-        ConfigurationError: if a value is out of range.
 
     Source:
         Qin et al. 2023, arXiv:2303.04947, section 3.
@@ -169,9 +161,6 @@ class Hide(AbstractSelector):
             [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each
             example's loss, candidates are ranked against all of these losses instead.
-
-    Raises:
-        ConfigurationError: if a value is out of range.
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102, section 3. The share falls as in the paper's ImageNet

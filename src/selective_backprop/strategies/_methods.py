@@ -8,38 +8,15 @@ from collections.abc import Callable, Iterable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from selective_backprop import scorers, selectors
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
-from selective_backprop.scorers import (
-    AbstractPredictor,
-    AbstractScorer,
-    Average,
-    Excess,
-    Forward,
-    Measure,
-    Predicted,
-    Proxy,
-    Recorded,
-    ReferenceLosses,
-    Stale,
-)
+from selective_backprop.scorers import AbstractScorer, Forward, Recorded, ReferenceLosses
 from selective_backprop.scorers._forward import MeasureName
-from selective_backprop.selectors import (
-    BelowMean,
-    Bottom,
-    Confident,
-    Everything,
-    Hide,
-    Nonzero,
-    Percentile,
-    Proportional,
-    Top,
-    Uniform,
-)
 from selective_backprop.strategies._strategy import Strategy
 
 FIRST_EPOCH = Schedule(warmup_epochs=1)
@@ -47,7 +24,7 @@ FIRST_EPOCH = Schedule(warmup_epochs=1)
 
 def traditional() -> Strategy:
     """Train on everything, as without this library: the baseline to compare with."""
-    return Strategy("traditional", None, Everything())
+    return Strategy("traditional", None, selectors.Everything())
 
 
 def random_backprop(
@@ -61,7 +38,7 @@ def random_backprop(
             tosses a coin for each example, so the number of kept examples varies.
         schedule: when to select; by default always.
     """
-    return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
+    return Strategy("random-backprop", None, selectors.Uniform(rate, draw), schedule)
 
 
 def random_scored(
@@ -79,7 +56,7 @@ def random_scored(
         scorer: computes the scores, which are then ignored.
         schedule: when to select; by default always.
     """
-    return Strategy("random-scored", scorer, Uniform(rate, draw), schedule)
+    return Strategy("random-scored", scorer, selectors.Uniform(rate, draw), schedule)
 
 
 def top_k(
@@ -97,7 +74,7 @@ def top_k(
     Source:
         Kawaguchi and Lu 2020, arXiv:1907.04371 (ordered SGD).
     """
-    return Strategy("top-k", scorer, Top(rate), schedule)
+    return Strategy("top-k", scorer, selectors.Top(rate), schedule)
 
 
 def low_k(
@@ -115,7 +92,7 @@ def low_k(
     Source:
         Shah et al. 2020, arXiv:2001.03316. Their min-loss SGD is meant for data with outliers.
     """
-    return Strategy("low-k", scorer, Bottom(rate), schedule)
+    return Strategy("low-k", scorer, selectors.Bottom(rate), schedule)
 
 
 def pruned(subset: Subset) -> Strategy:
@@ -127,7 +104,7 @@ def pruned(subset: Subset) -> Strategy:
     Source:
         Paul et al. 2021, arXiv:2107.07075.
     """
-    return Strategy("pruned", None, Everything()).within(subset)
+    return Strategy("pruned", None, selectors.Everything()).within(subset)
 
 
 def selective_backprop(
@@ -163,7 +140,7 @@ def selective_backprop(
     """
     schedule = Schedule(warmup_epochs, start, end)
     if beta is not None and rate is None:
-        ranking = Percentile(beta, draw, history)
+        ranking = selectors.Percentile(beta, draw, history)
     elif rate is not None and beta is None:
         ranking = _ranking(rate, draw, history)
     else:
@@ -175,9 +152,9 @@ def selective_backprop(
     return Strategy("selective-backprop", scorer, ranking, schedule)
 
 
-def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> Percentile:
+def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> selectors.Percentile:
     # With this beta, the mean of q ** beta is the rate if q is uniform in [0, 1].
-    return Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
+    return selectors.Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
 
 
 def stale_sb(
@@ -212,14 +189,14 @@ def stale_sb(
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
     """
-    scorer = Stale(scorer, epochs, spread, recorded)
+    scorer = scorers.Stale(scorer, epochs, spread, recorded)
     return Strategy("stale-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
 def predicted_sb(
     rate: float,
     *,
-    predictor: AbstractPredictor = Average(),
+    predictor: scorers.AbstractPredictor = scorers.Average(),
     epochs: int = 3,
     draw: Draw | DrawName = Draw.EXACT,
     history: int = 1024,
@@ -236,7 +213,7 @@ def predicted_sb(
         history: number of recent losses that a new loss is ranked against.
         schedule: when to select; by default from the second epoch on.
     """
-    scorer = Predicted(Forward(), predictor, epochs)
+    scorer = scorers.Predicted(Forward(), predictor, epochs)
     return Strategy("predicted-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
@@ -286,7 +263,7 @@ def proxy_sb(
     Source:
         Coleman et al. 2020, arXiv:1906.11829. The paper trains the small model beforehand.
     """
-    scorer = Proxy(make_model, make_optimizer)
+    scorer = scorers.Proxy(make_model, make_optimizer)
     return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
@@ -305,7 +282,7 @@ def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) ->
 def kath18(
     presample: float = 3.0,
     *,
-    measure: Measure | MeasureName = Measure.ERROR_NORM,
+    measure: scorers.Measure | MeasureName = scorers.Measure.ERROR_NORM,
     bias: float = 1.0,
     schedule: Schedule = Schedule(gate=VarianceGate()),
 ) -> Strategy:
@@ -331,7 +308,8 @@ def kath18(
         Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and
         `VarianceGate` are as in the authors' code.
     """
-    return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
+    shares = selectors.Proportional(presample, bias)
+    return Strategy("kath18", Forward(measure), shares, schedule)
 
 
 def infobatch(
@@ -354,7 +332,7 @@ def infobatch(
     Source:
         Qin et al. 2023, arXiv:2303.04947.
     """
-    return Strategy("infobatch", Recorded(), BelowMean(prune, longer_steps), schedule)
+    return Strategy("infobatch", Recorded(), selectors.BelowMean(prune, longer_steps), schedule)
 
 
 def kakurenbo(
@@ -382,7 +360,8 @@ def kakurenbo(
         Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
         that is trained on. This function does not: to follow the paper, divide it in your loop.
     """
-    return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
+    easiest = selectors.Hide(share, confidence)
+    return Strategy("kakurenbo", Recorded(rescore=scorer), easiest, schedule)
 
 
 def easy_skip(
@@ -401,7 +380,7 @@ def easy_skip(
         schedule: when to skip; by default after the first quarter and before the last sixth of
             training. For this, pass `epochs=` to the loader.
     """
-    return Strategy("easy-skip", Recorded(max_age=4), Confident(floor), schedule)
+    return Strategy("easy-skip", Recorded(max_age=4), selectors.Confident(floor), schedule)
 
 
 def rho_loss(
@@ -429,7 +408,7 @@ def rho_loss(
     """
     if isinstance(reference, Tensor):
         reference = ReferenceLosses(reference)
-    return Strategy("rho-loss", Excess(reference, scorer), Top(rate), schedule)
+    return Strategy("rho-loss", scorers.Excess(reference, scorer), selectors.Top(rate), schedule)
 
 
 def tail_sft(
@@ -464,7 +443,8 @@ def tail_sft(
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
     check_instance("initial", initial, ReferenceLosses, "torch.tensor(losses)", optional=True)
-    return Strategy("tail-sft", Excess(initial, Recorded(max_age)), Top(rate), schedule)
+    excess = scorers.Excess(initial, Recorded(max_age))
+    return Strategy("tail-sft", excess, selectors.Top(rate), schedule)
 
 
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
@@ -491,4 +471,4 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
         GRESO, a prompt is used more rarely each time it teaches nothing. `Recorded(max_age)` always
         skips an example for `max_age` epochs.
     """
-    return Strategy("drop-zero", scorer, Nonzero(), schedule)
+    return Strategy("drop-zero", scorer, selectors.Nonzero(), schedule)
