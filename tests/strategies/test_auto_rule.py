@@ -133,14 +133,11 @@ def test_what_was_given_up_has_a_turn_in_each_max_age_epochs_a_few_at_a_time():
     ).filter(any),
     st.sampled_from([0.02, 0.2, 0.9]),
     st.integers(2, 3),
-    st.sampled_from([1, 7, 2**18]),
 )
-def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count, chunk):
+def test_who_is_given_up_is_who_the_plain_rule_gives_up(lasts, share, count):
     whole = [losses[-count:] if len(losses) >= count else [] for losses in lasts]
     ends = ledger_of([losses[-count:] for losses in lasts], count).recorded.observe().scores
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(giving_up, "CHUNK", chunk)
-        found = given_up(ends, np.zeros(len(lasts), np.float32), share)
+    found = given_up(ends, np.zeros(len(lasts), np.float32), share)
     assert {*found.tolist()} == plainly_given_up(whole, share)
 
 
@@ -206,18 +203,15 @@ def test_low_losses_rise_with_visits_to_that_of_an_even_chance(losses, visits, f
     st.lists(st.floats(0, 4, width=32), min_size=1, max_size=20),
     st.integers(1, 60),
     st.integers(0, 60),
-    st.sampled_from([1, 7, 2**18]),
 )
-def test_low_losses_rise_in_a_class_of_more_than_half(losses, others, unknown, chunk):
+def test_low_losses_rise_in_a_class_of_more_than_half(losses, others, unknown):
     """An error as large as that of always guessing the class counts as a half."""
     frequent, few = [[loss] for loss in losses], [[0.1], [2.0]]
     lasts = [*few, *frequent, *[[0.3]] * (others - 1), *[[0.2]] * unknown]
     ledger = ledger_of(lasts)
     told = torch.tensor([3, 5, *[5] * len(losses), *range(7, 6 + others)])
     ledger.classify(torch.arange(len(told)), told)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(giving_up, "CHUNK", chunk)
-        rare, *found = recalled(ledger, 1)
+    rare, *found = recalled(ledger, 1)
     share = (len(losses) + 1) / (len(losses) + 1 + others)
     for (loss,), risen in zip([[2.0], *frequent], found, strict=False):
         error = -math.expm1(-loss)

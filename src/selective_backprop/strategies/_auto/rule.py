@@ -20,7 +20,6 @@ from selective_backprop.strategies._auto.giving_up import (
     EVEN,
     Classes,
     Losses,
-    chunks,
     given_up,
     highest,
     sample,
@@ -100,17 +99,14 @@ class _Running(Unscored):
         self._spec = spec
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
-        (losses, epochs), classes = ledger.recorded.on_host(), ledger.classes.on_host().scores[0]
+        losses, epochs = ledger.recorded.on_host()
+        classes = ledger.classes.on_host().scores[0]
         classes = np.where(classes == IGNORED, np.float32(np.nan), classes)  # rows without a target
         total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
         done = min(1.0, max(0.0, total / max(1, visited) - 1.0) / self._spec.fades)
-        majority = find_majority(classes)
-        known = np.empty(ledger.examples, np.float32)
-        for part in chunks(ledger.examples):
-            some = losses[:, part]
-            scores = risen(np.fmax.reduce(some), 1.0 - done, majority, classes[part])
-            scores[np.isnan(some[0])] = np.nan  # the last time, the example had no target
-            known[part] = recent(scores, epochs[0, part], epoch, self._spec.max_age)
+        scores = risen(np.fmax.reduce(losses), classes, 1.0 - done)
+        scores[np.isnan(losses[0])] = np.nan  # the last time, the example had no target
+        known = recent(scores, epochs[0], epoch, self._spec.max_age)
         lost, wrong = given_up(losses, classes, HOPELESS), ledger.wrong_labels
         if self._spec.trim and wrong is not None and wrong.is_clear:
             lost = np.concatenate([lost, highest(losses[0], classes, wrong.share)])
@@ -119,9 +115,7 @@ class _Running(Unscored):
         return torch.from_numpy(known)
 
 
-def risen(
-    losses: Losses, power: float, majority: tuple[np.float32, np.float32], classes: Classes
-) -> Losses:
+def risen(losses: Losses, classes: Classes, power: float) -> Losses:
     """Return the losses, with those below ln 2 raised, at most to ln 2.
 
     A loss l stands for an error e = 1 - exp(-l). Errors on the majority class are first multiplied
@@ -132,7 +126,7 @@ def risen(
     # 2 e, in [0, 1). `expm1` keeps the digits of small losses. Rounding, or the removal of label
     # smoothing, may leave a loss below 0, where the power would be NaN.
     ratios = -2.0 * np.expm1(-np.maximum(losses[low], 0.0))
-    frequent, factor = majority
+    frequent, factor = find_majority(classes)
     ratios[classes[low] == frequent] *= factor
     np.minimum(ratios, 1.0, out=ratios)  # at most "not learned", which is e = 1/2
     found = losses.copy()
