@@ -51,10 +51,8 @@ def random_scored(
     """Score every example but select at random: the control for strategies that score examples.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
-        draw: as for `random_backprop`.
+        rate, draw, schedule: as for `random_backprop`.
         scorer: computes the scores, which are then ignored.
-        schedule: when to select; by default always.
     """
     return Strategy("random-scored", scorer, selectors.Uniform(rate, draw), schedule)
 
@@ -80,14 +78,10 @@ def top_k(
 def low_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the examples with the lowest scores.
-
-    Each batch is chosen from the next `batch_size / rate` examples, called a window.
+    """Train on the examples with the lowest scores of each window.
 
     Args:
-        rate: share of each window to train on, in (0, 1].
-        scorer: computes the scores; by default each example's loss in a forward pass.
-        schedule: when to select; by default always.
+        rate, scorer, schedule: as for `top_k`.
 
     Source:
         Shah et al. 2020, arXiv:2001.03316. Their min-loss SGD is meant for data with outliers.
@@ -121,9 +115,9 @@ def selective_backprop(
     """Score every example with a forward pass, and train on examples whose loss ranks high.
 
     An example whose loss exceeds a share `q` of the recent losses is trained on with probability
-    `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. A backward
-    pass costs about two forward passes, so training on an example costs three. With a rate of 1/3,
-    an example costs two forward passes on average: one to score it, and 1/3 of three to train on.
+    `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. With a rate
+    of 1/3, an example costs two forward passes on average: one to score it, and 1/3 of the three
+    that training costs, since a backward pass costs about two.
 
     Args:
         rate: share of the examples to train on, in (0, 1]. Pass either `rate` or `beta`.
@@ -171,20 +165,17 @@ def stale_sb(
     """Selective-Backprop that scores each example only every few epochs.
 
     In the epochs between, examples are selected by their last scores, before they are loaded. Per
-    example and epoch, scoring costs on average `1 / epochs` of a forward pass. With `epochs=1`,
-    training is the same as with `selective_backprop`, bit for bit.
+    example and epoch, scoring costs on average `1 / epochs` of a forward pass.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
+        rate, draw, scorer: as for `selective_backprop`.
         epochs: n, the number of epochs for which a score is used; at least 1.
         spread: True scores another 1/n of the examples per epoch; False scores all every n epochs.
-        recorded: whether training losses count as scores, too. If so, use
-            `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
-        draw: as for `random_backprop`.
+        recorded: whether training losses count as scores, too. If so, record them as for
+            `recorded_sb`.
         history: number of recent scores that a new score is ranked against. In epochs without
             scoring, examples are ranked against each other.
         schedule: when to select; by default from the second epoch on.
-        scorer: computes the scores.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
@@ -205,13 +196,10 @@ def predicted_sb(
     """Selective-Backprop that scores examples every few epochs and predicts scores in between.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
+        rate, draw, history, schedule: as for `stale_sb`.
         predictor: predicts an example's next score from its last scores: `Average()` or, with
             scikit-learn installed, `GaussianProcess()`.
         epochs: number of epochs after which an example is scored again; at least 2.
-        draw: as for `random_backprop`.
-        history: number of recent losses that a new loss is ranked against.
-        schedule: when to select; by default from the second epoch on.
     """
     scorer = scorers.Predicted(Forward(), predictor, epochs)
     return Strategy("predicted-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -231,12 +219,10 @@ def recorded_sb(
     `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
+        rate, draw, schedule: as for `stale_sb`.
         max_age: number of epochs for which an example's loss is used. After these, the example
             gets the highest score, so it is trained on as soon as `rate` allows. None sets no
             limit.
-        draw: as for `random_backprop`.
-        schedule: when to select; by default from the second epoch on.
     """
     return Strategy("recorded-sb", Recorded(max_age), _ranking(rate, draw), schedule)
 
@@ -255,10 +241,7 @@ def proxy_sb(
     Args:
         make_model: returns a new small model, which takes the same batches as yours.
         make_optimizer: takes the small model's parameters and returns an optimiser for them.
-        rate: share of the examples to train on, in (0, 1].
-        draw: as for `random_backprop`.
-        history: number of recent losses that a new loss is ranked against.
-        schedule: when to select; by default from the second epoch on.
+        rate, draw, history, schedule: as for `stale_sb`.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829. The paper trains the small model beforehand.
@@ -317,7 +300,7 @@ def infobatch(
 ) -> Strategy:
     """Skip some examples with losses below the mean loss, and give the others below it more weight.
 
-    An example's loss is its last training loss, so there are no extra forward passes. Skipped
+    An example's loss is its last training loss: there are no extra forward passes, and skipped
     examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the
     losses to `SelectiveLoader.record`, and train on the losses times `selection.weights`.
 
@@ -371,9 +354,7 @@ def easy_skip(
 
     An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
     `loss` is the example's loss when it was last trained on. A kept example has the weight
-    `odds ** -0.5`. There are no extra forward passes, and skipped examples are not loaded. Use
-    `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the losses to
-    `SelectiveLoader.record`, and train on the losses multiplied by `selection.weights`.
+    `odds ** -0.5`. Losses are recorded, and weights used, as for `infobatch`.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
@@ -392,16 +373,15 @@ def rho_loss(
 ) -> Strategy:
     """Train on the examples whose loss is furthest above their loss in a reference model.
 
-    The reference model predicts these examples well, and yours does not yet. Each batch is chosen
-    from the next `batch_size / rate` examples, called a window.
+    The reference model predicts these examples well, and yours does not yet. Batches are chosen
+    from windows, as by `top_k`.
 
     Args:
         reference: the reference model's loss for each example of the data set, `[example]`. Train
             this model beforehand, on other examples.
-        rate: share of each window to train on, in (0, 1].
+        rate, schedule: as for `top_k`.
         scorer: computes your model's losses. `Recorded()` takes them from training, so examples
             are selected before they are loaded.
-        schedule: when to select; by default always.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).
@@ -421,17 +401,14 @@ def tail_sft(
     """Skip the examples whose loss has fallen furthest since training began.
 
     The model fits these examples already, so training focuses on the others. An example's score is
-    its last training loss minus its initial loss. Each batch is chosen from the next
-    `batch_size / rate` examples, called a window. There are no extra forward passes, and skipped
-    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass one
-    loss per example to `SelectiveLoader.record`: for a text, the mean of its tokens' losses.
+    its last training loss minus its initial loss. Batches are chosen from windows, as by `top_k`,
+    and losses are recorded as for `recorded_sb`: of a text, the mean of its tokens' losses.
 
     Args:
-        rate: share of each window to train on, in (0, 1].
+        rate: as for `top_k`.
         initial: the losses before training, `[example]`; `example_losses` computes them. With
             None, each example's first training loss is used.
-        max_age: after how many skipped epochs in a row an example gets the highest score, so that
-            it is trained on as soon as `rate` allows. None sets no limit.
+        max_age: as for `recorded_sb`.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
 
@@ -453,13 +430,11 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss. Then the model
     would learn nothing from the examples left out.
 
-    The scorer `Recorded(max_age)` needs no forward passes. With it, an example whose training loss
-    is 0 is not loaded for `max_age` epochs, and then trained on again. In reinforcement learning,
-    it can skip prompts before answers are generated. If right answers have a reward of 1 and wrong
-    answers less, record `1 - rewards.amin(1)` as the loss, for rewards of shape `[prompt, answer]`.
-    This loss is 0 for prompts whose answers were all right.
-
-    To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
+    With the scorer `Recorded(max_age)`, an example whose training loss is 0 is not loaded for
+    `max_age` epochs, and then trained on again. In reinforcement learning, this can skip prompts
+    before answers are generated: record `1 - rewards.amin(1)` as the loss, for rewards of shape
+    `[prompt, answer]`, if right answers have a reward of 1 and wrong answers less. To drop rows of
+    gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
     Args:
         scorer: scores the examples. `Forward()` computes each example's loss;
@@ -468,7 +443,6 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
-        GRESO, a prompt is used more rarely each time it teaches nothing. `Recorded(max_age)` always
-        skips an example for `max_age` epochs.
+        GRESO, a prompt is used more rarely each time it teaches nothing.
     """
     return Strategy("drop-zero", scorer, selectors.Nonzero(), schedule)
