@@ -30,11 +30,8 @@ class Confident(AbstractSelector):
 
     Scores must be cross-entropies: `exp(-loss)` is then the model's probability of the true class.
     If this probability is at most 1/2, the candidate is kept. Otherwise it is kept with a
-    probability of `2 * (1 - exp(-loss))`, but at least `floor`. A very high loss has no advantage
-    over a medium one, because very high losses are often noise.
-
-    An example that scores minus infinity is never kept. The scorer of `auto` gives this score
-    to examples whose labels look wrong.
+    probability of `2 * (1 - exp(-loss))`, but at least `floor`. An example that scores minus
+    infinity, as those that `auto` gives up, is never kept.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
@@ -148,15 +145,14 @@ class Hide(AbstractSelector):
     """Leave out ("hide") the candidates with the lowest losses, if the model is sure of them.
 
     A candidate is hidden if two things hold. Its loss is among the lowest `share` of the remembered
-    losses. And the model gives its true class a probability of at least `confidence`. As
-    `confidence` is at least 1/2, the true class is also the predicted one. The probability is taken
-    to be `exp(-loss)`, so losses must be plain cross-entropies in nats, without label smoothing or
-    class weights. If equal losses do not all fit into the share, a coin toss decides about each.
+    losses. And the model gives its true class, which is then also the predicted one, a probability
+    of at least `confidence`. This is taken to be `exp(-loss)`, so losses must be plain
+    cross-entropies in nats, without label smoothing or class weights. If equal losses do not all
+    fit into the share, a coin toss decides about each.
 
     Args:
-        share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3 of training,
-            the limit is `0.8 * share`, after 0.6 it is `0.6 * share`, and after 0.8 it is
-            `0.4 * share`. The limit changes only between epochs.
+        share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3, 0.6 and 0.8
+            of training, the limit is 0.8, 0.6 and 0.4 times this share, from the next epoch on.
         confidence: the lowest probability of the true class at which an example is hidden, in
             [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each
@@ -164,8 +160,7 @@ class Hide(AbstractSelector):
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102, section 3. The share falls as in the paper's ImageNet
-        trainings. The paper also divides the learning rate by the share that is trained on. With
-        this selector, your training loop has to do so.
+        trainings. As in the paper, divide the learning rate by the share that is trained on.
     """
 
     share: float = 0.3

@@ -65,15 +65,14 @@ class Uniform(AbstractSelector):
         return Terms(self.rate, Draw(self.draw), needs_scores=False)
 
     def start(self, context: Context) -> RunningSelector:
-        def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        def draw(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            if self.draw is Draw.BERNOULLI:
+                odds = torch.full_like(scores, self.rate, dtype=torch.float64)
+                return Choice(draw_coins(odds, generator))
             size = scores.shape[0]
             return Choice(draw_uniformly(size, context.quota(size), generator, scores.device))
 
-        def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            odds = torch.full_like(scores, self.rate, dtype=torch.float64)
-            return Choice(draw_coins(odds, generator))
-
-        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
+        return Stateless(draw)
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,7 @@ class Percentile(AbstractSelector):
     `q ** beta`.
 
     Args:
-        beta: selectivity, at least 0. With 0, everything is kept; with 1, about a half; with 2,
-            about a third.
+        beta: selectivity, at least 0. With 0, all is kept; with 1, about 1/2; with 2, about 1/3.
         draw: `"exact"` draws one full batch from every `(beta + 1) * batch_size` candidates, with
             probabilities as near to `q ** beta` as a full batch allows. `"bernoulli"` tosses a coin
             for each candidate, as the paper does, so the number of kept candidates varies.
@@ -191,7 +189,7 @@ class Proportional(AbstractSelector):
     weight is `(n * p) ** -bias`. A batch can hold a candidate several times.
 
     Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
-    scores are infinite, only the candidates with infinite scores are drawn.
+    scores are infinite, only these candidates are drawn.
 
     Args:
         presample: number of candidates for each row of a training batch, more than 1; the paper's
@@ -201,8 +199,7 @@ class Proportional(AbstractSelector):
             leans towards candidates with high scores.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
-        arXiv:1910.00762, compare Selective-Backprop with this method at `bias=0`.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1.
     """
 
     presample: float = 3.0

@@ -24,11 +24,9 @@ def check_strategy(strategy: Any) -> Strategy:
 
 
 def check_loss(strategy: Strategy, name: str | None) -> None:
-    """Refuse a loss that is no cross-entropy if the strategy would treat it as one.
+    """Refuse a loss that is known to be no cross-entropy, if the strategy would treat it as one.
 
-    Args:
-        strategy: refused only if its selector's terms set `confidence`.
-        name: the name of a loss that is known to be no cross-entropy; None for other losses.
+    `name` is the name of such a loss; None stands for other losses.
     """
     if name is not None and strategy.selector.terms.confidence:
         raise ConfigurationError(
@@ -38,11 +36,7 @@ def check_loss(strategy: Strategy, name: str | None) -> None:
 
 
 def has_collective_forward(
-    strategy: Strategy,
-    model: nn.Module | None,
-    skips_rows: bool,
-    ranks: Ranks,
-    measured: bool = False,
+    strategy: Strategy, model: Any, skips_rows: bool, ranks: Ranks, measured: bool = False
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
@@ -51,10 +45,9 @@ def has_collective_forward(
     each rank asks a function of the user's how far training is.
     """
     needs = strategy.needs
-    if isinstance(ranks, Alone) or needs is None or not strategy.scores:
+    if isinstance(ranks, Alone) or needs is None or not strategy.scores or not needs.model:
         return False
-    parts = list(scorer_parts(strategy.scorer))
-    why = _waits_for_ranks(model, parts) if needs.model else None
+    why = _waits_for_ranks(model, strategy.scorer)
     if why is None:
         return False
     refusals = {
@@ -81,7 +74,7 @@ def has_collective_forward(
     return True
 
 
-def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | None:
+def _waits_for_ranks(model: Any, scorer: object) -> str | None:
     """Return why a forward pass of the model waits for the other ranks; None if it does not."""
     if not isinstance(model, nn.Module):
         return None
@@ -92,6 +85,6 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
         return "FSDP gathers the model's parameters from all ranks in each forward pass"
     # In eval mode SyncBatchNorm uses its running statistics and does not wait.
     synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
-    if synced and any(getattr(scorer, "training", False) for scorer in scorers):
+    if synced and any(getattr(part, "training", False) for part in scorer_parts(scorer)):
         return "SyncBatchNorm in training mode gathers statistics from all ranks"
     return None
