@@ -19,11 +19,9 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
     of eight rewards of 0.1 may differ from 0.1 in its last bit, and then advantages are not 0.
 
     Args:
-        rewards: numbers, `[prompt, answer]`. NaN marks an answer without a reward, which is left
-            out.
+        rewards: numbers, `[prompt, answer]`; NaN for an answer without a reward, which is left out.
         pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
-            also leaves out prompts that are hardly ever or nearly always solved, which changes
-            training. By default, only prompts with equal rewards are left out.
+            also leaves out prompts hardly ever or nearly always solved, which changes training.
 
     Returns:
         Booleans, `[prompt, answer]`, on the device of `rewards`. Flatten them for `NonzeroRows`.
@@ -54,9 +52,8 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
 def max_variance(rewards: Tensor, keep: int) -> Tensor:
     """Return, for each prompt, the `keep` answers whose rewards have the highest variance.
 
-    These are some answers with the highest and some with the lowest rewards. You generate and
-    reward all answers, but train only on these. Compute advantages from the mean and the standard
-    deviation of the kept answers' rewards only.
+    These are some answers with the highest and some with the lowest rewards. Compute advantages
+    from the mean and the standard deviation of the kept answers' rewards only.
 
     Args:
         rewards: finite numbers, `[prompt, answer]`.

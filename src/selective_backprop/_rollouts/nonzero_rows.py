@@ -56,17 +56,6 @@ class NonzeroRows:
 
     Raises:
         ConfigurationError: if an option is out of its range.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> nonzero = sb.NonzeroRows()
-        >>> weight = torch.tensor([1.0, 2.0], requires_grad=True)
-        >>> inputs, advantages = torch.eye(4, 2), torch.tensor([0.5, -1.0, 0.0, 0.0])
-        >>> for (inputs, advantages), selection in nonzero((inputs, advantages), advantages):
-        ...     losses = -advantages * (inputs @ weight)
-        ...     (selection.weights * losses).mean().backward()
-        >>> len(losses), weight.grad.tolist()
-        (2, [-0.125, 0.25])
     """
 
     def __init__(
@@ -100,8 +89,8 @@ class NonzeroRows:
 
         Returns:
             Pairs of a batch and its `Selection`, which holds each row's weight and its place in the
-            batch that it came from. By default there is one pair. With `backfill` there is one pair
-            for each full batch, so often none, and all weights are 1.
+            batch that it came from: one pair, or with `backfill` one for each full batch, so often
+            none, and all weights are 1.
 
         Raises:
             BatchError: if the batch cannot be divided into rows, or its tensors require gradients.
@@ -131,9 +120,7 @@ class NonzeroRows:
         taken = batch if len(rows) == count else join_rows([batch], self._layout, [rows])
         return [_weighed(taken, rows, len(rows) / max(count, 1))]
 
-    def _fill_up(
-        self, buffer: SelectionBuffer, batch: Any, rows: Tensor
-    ) -> list[tuple[Any, Selection]]:
+    def _fill_up(self, buffer: SelectionBuffer, batch: Any, rows: Tensor) -> list[Any]:
         """Let rows wait; return the batches that are full on all ranks."""
         devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
         if len(devices) == 1:

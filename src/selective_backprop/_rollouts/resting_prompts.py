@@ -17,15 +17,13 @@ from selective_backprop._rollouts.answers import informative
 class RestingPrompts(Sampler[int]):
     """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
-    If all answers to a prompt get equal rewards, the prompt teaches nothing, and will probably
-    teach nothing the next time. Each time that a prompt teaches nothing, its odds (the probability
-    that it is drawn in the next pass) are multiplied by `explore`. The odds never fall below
-    `least`, so every prompt comes back. Once a prompt's answers get different rewards, its odds are
-    1 again. Pass this object as `sampler=` to the data loader of the prompts.
+    If all answers to a prompt get equal rewards, the prompt teaches nothing. Each time, its odds
+    (the probability that it is drawn in the next pass) are multiplied by `explore`, but they never
+    fall below `least`, so every prompt comes back. Once a prompt's answers get different rewards,
+    its odds are 1 again. Pass this object as `sampler=` to the data loader of the prompts.
 
-    Each pass over the sampler draws anew. With several ranks, build a sampler with the same
-    arguments on each rank, and record the rewards of all ranks in each sampler. Let each rank train
-    on its own part of the drawn prompts.
+    With several ranks, build a sampler with the same arguments on each rank, and record the rewards
+    of all ranks in each sampler. Let each rank train on its own part of the drawn prompts.
 
     Args:
         prompts: number of prompts.
@@ -38,27 +36,16 @@ class RestingPrompts(Sampler[int]):
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO). GRESO has one factor for prompts that are
-        always solved and one for prompts that are never solved. It adapts both factors during
-        training. This class has one fixed factor.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> resting = sb.RestingPrompts(4)
-        >>> sorted(resting)
-        [0, 1, 2, 3]
-        >>> resting.record(torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
-        >>> resting.odds.tolist()
-        [1.0, 0.5, 1.0, 1.0]
+        always solved and one for those never solved, and adapts both. This class has a fixed one.
     """
 
     def __init__(
         self, prompts: int, *, explore: float = 0.5, least: float = 0.5, seed: int = 0
     ) -> None:
-        count = int(check_whole("prompts", prompts))
+        self._visits = torch.zeros(int(check_whole("prompts", prompts)), dtype=torch.int64)
         self._explore = float(check_number("explore", explore, above=0, most=1))
         self._least = float(check_number("least", least, above=0, most=1))
         self._seed = int(check_whole("seed", seed, least=0))
-        self._visits = torch.zeros(count, dtype=torch.int64)
         self._passes = 0
 
     @property
@@ -93,8 +80,7 @@ class RestingPrompts(Sampler[int]):
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1
         taught = (rewards if told else informative(rewards).any(1)).cpu()
-        prompts = prompts.cpu()
-        count = len(self._visits)
+        prompts, count = prompts.cpu(), len(self._visits)
         if len(prompts) != len(taught):
             raise LossError(f"got rewards of {len(taught)} prompts for {len(prompts)} prompts")
         if len(prompts) and not 0 <= prompts.min() <= prompts.max() < count:
