@@ -31,9 +31,8 @@ from selective_backprop._pruning.example_scores import (
     grand_scores,
 )
 from selective_backprop._pruning.prune import prune
-from selective_backprop._rollouts.answers import informative, max_variance
 from selective_backprop._rollouts.nonzero_rows import NonzeroRows
-from selective_backprop._rollouts.resting_prompts import RestingPrompts
+from selective_backprop._rollouts.rewards import RestingPrompts, informative, max_variance
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule

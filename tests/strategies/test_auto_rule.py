@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from reference_memory import given_up as plainly_given_up
 
 import selective_backprop as sb
-from selective_backprop.strategies._auto import giving_up
-from selective_backprop.strategies._auto.giving_up import given_up
-from selective_backprop.strategies._auto.rule import Unlearned
+from selective_backprop.strategies._auto import rule
+from selective_backprop.strategies._auto.rule import Unlearned, given_up
 
 LONG = 2**15  # epochs for which a loss counts
 
@@ -145,11 +144,11 @@ def test_a_sample_of_many_examples_sets_the_same_limits_where_they_are_clear(mon
     some = np.array(crowd(stay=40, recover=0, learned=150), np.float32).T[::-1]
     losses, classes = np.tile(some, 200), np.zeros(200 * some.shape[1], np.float32)
     share = 40 / some.shape[1]
-    exactly = given_up(losses, classes, 0.05), giving_up.highest(losses[0], classes, share / 2)
-    monkeypatch.setattr(giving_up, "SAMPLED", 2000)
+    exactly = given_up(losses, classes, 0.05), rule.highest(losses[0], classes, share / 2)
+    monkeypatch.setattr(rule, "SAMPLED", 2000)
     assert len(exactly[0]) == 200 * 40
     assert np.array_equal(given_up(losses, classes, 0.05), exactly[0])
-    assert np.array_equal(giving_up.highest(losses[0], classes, 1.1 * share), exactly[0])
+    assert np.array_equal(rule.highest(losses[0], classes, 1.1 * share), exactly[0])
 
 
 CLASSES = st.lists(st.sampled_from([0.0, 1.0, 7.0]), min_size=60, max_size=60)
@@ -223,7 +222,7 @@ def test_low_losses_rise_in_a_class_of_more_than_half(losses, others, unknown):
 
 
 def test_a_majority_is_found_among_many_and_one_class_alone_is_never_learned(monkeypatch):
-    monkeypatch.setattr(giving_up, "SAMPLED", 50)
+    monkeypatch.setattr(rule, "SAMPLED", 50)
     classes = torch.tensor([0, 1, 2, 2, 2, 2] * 100)
     ledger = ledger_of([[0.1]] * 600)
     ledger.classify(torch.arange(600), classes)

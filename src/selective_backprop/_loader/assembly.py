@@ -34,7 +34,7 @@ from selective_backprop.scorers._abstract import scorer_parts, start_scorer
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._auto.entropies import ExcessLosses
-from selective_backprop.strategies._collective import has_collective_forward
+from selective_backprop.strategies._strategy import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
 

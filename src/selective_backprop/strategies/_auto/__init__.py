@@ -11,7 +11,7 @@
 7. The first epoch estimates how many labels are wrong. If asked to (`trim`), the rule gives up as
    many examples with the highest last losses.
 
-`rule.py` holds 1 to 5, `giving_up.py` 6, and `wrong_labels.py` 7. All of it needs plain
-cross-entropies: `entropies.py` takes label smoothing and class weights out of losses, and refuses
-losses that are no cross-entropies.
+`rule.py` holds all but the estimate of `wrong_labels.py`. All of it needs plain cross-entropies:
+`entropies.py` takes label smoothing and class weights out of losses, and refuses losses that are no
+cross-entropies.
 """
