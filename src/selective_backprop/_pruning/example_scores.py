@@ -134,10 +134,8 @@ def grand_scores(
         The scores and their cost. Scoring with one model costs as much as a training epoch.
 
     Raises:
-        LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: as by `el2n_scores`, or if a model has no trainable parameters, or its
-            gradients cannot be computed example by example.
-        LossError: if there is not one finite loss per example.
+        ConfigurationError: as by `el2n_scores`, like other errors, or if a model has no trainable
+            parameters, or its gradients cannot be computed example by example.
 
     Source:
         As for `el2n_scores`.
@@ -156,8 +154,8 @@ def example_losses(
 ) -> Float32[Tensor, " example"]:
     """Return a model's loss on every example, from one forward pass over the data set.
 
-    `tail_sft(initial=…)` takes the losses that your model has before training. `rho_loss` takes the
-    losses of a model trained on other examples. The model runs in eval mode and is not changed.
+    `tail_sft(initial=…)` takes the losses before training, and `rho_loss` those of a model trained
+    on other examples. The model runs in eval mode and is not changed.
 
     Args:
         loader: as for `el2n_scores`.
@@ -174,13 +172,6 @@ def example_losses(
         LoaderError: if the loader shuffles, leaves examples out or augments.
         ConfigurationError: if neither `loss_fn` nor `losses` is given.
         LossError: if there is not one finite loss per example.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.tensor([[1.0], [3.0]]), torch.zeros(2, 1))
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=2)
-        >>> sb.example_losses(loader, torch.nn.Identity(), torch.nn.MSELoss()).tolist()
-        [1.0, 9.0]
     """
     found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)

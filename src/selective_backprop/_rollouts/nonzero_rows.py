@@ -38,17 +38,16 @@ class NonzeroRows:
     and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is
     kept, so that your optimiser takes a step, with a gradient of zero, on every rank.
 
-    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows, so you
-    take fewer steps. With several ranks, a rank gets a batch only when every rank has one, so all
-    ranks must call this object equally often.
+    With `backfill`, rows that are not zero wait until they fill a batch, so you take fewer steps.
+    With several ranks, a rank gets a batch only when every rank has one, so all ranks must call
+    this object equally often.
 
     Even without `backfill`, two things differ from training on whole batches: BatchNorm in training
     mode sees fewer rows, and dropout draws other masks. If rows also have a second loss, such as a
     KL penalty or the router loss of a mixture of experts, their gradients are not zero: keep them.
 
     Args:
-        backfill: number of rows of a training batch, at least 1. By default, each batch is returned
-            at once, without its zero rows.
+        backfill: number of rows of a training batch, at least 1; None returns each batch at once.
         whole: paths of the parts of a batch that are not divided into rows, as for
             `SelectiveLoader`.
         pad: padding values by path, as for `SelectiveLoader`, if `backfill` joins tensors of

@@ -283,9 +283,7 @@ def kath18(
         bias: in [0, 1]. A row that is drawn from n examples, with probability `p`, has the weight
             `(n * p) ** -bias`. With 1, the gradient is unbiased. With 0, all weights are 1.
         schedule: when to sample. By default, only while sampling lowers the variance of the
-            gradient enough to pay for scoring (`VarianceGate`). Readers of the paper report that
-            its authors drew 128 of 640 examples on CIFAR, with a threshold of 1.5:
-            `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+            gradient enough to pay for scoring (`VarianceGate`).
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and
@@ -307,8 +305,8 @@ def infobatch(
     Args:
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
             paper's r. A kept example below the mean has the weight `1 / (1 - prune)`.
-        longer_steps: True uses these weights, as published. A batch's mean weight is then above 1,
-            which lengthens optimiser steps. False scales weights down, for an unbiased gradient.
+        longer_steps: True uses these weights, as published, which lengthens optimiser steps: their
+            mean is above 1. False scales weights down, for an unbiased gradient.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. For this, pass `epochs=` to the loader.
 
@@ -332,16 +330,16 @@ def kakurenbo(
     loop, or call `SelectiveLoader.record`. Pass `epochs=` to the loader.
 
     Args:
-        share: the largest share of the examples to leave out, in (0, 1), lowest losses first. After
-            0.3, 0.6 and 0.8 of training, the limit is 0.8, 0.6 and 0.4 times this share.
+        share: the largest share of the examples to leave out, in (0, 1), lowest losses first. It
+            falls during training (`selectors.Hide`).
         confidence: an example is left out only if the model predicts its true class with at least
             this probability, in [1/2, 1).
         scorer: scores the examples that were left out.
         schedule: when to leave examples out; by default from the second epoch on.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
-        that is trained on. This function does not: to follow the paper, divide it in your loop.
+        Nguyen et al. 2023, arXiv:2310.10102. To follow the paper, also divide the learning rate by
+        the share that is trained on.
     """
     easiest = selectors.Hide(share, confidence)
     return Strategy("kakurenbo", Recorded(rescore=scorer), easiest, schedule)
@@ -413,9 +411,8 @@ def tail_sft(
             the losses.
 
     Source:
-        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are
-        skipped, as in TRL's example of the method. The paper's method takes the losses from
-        each training step's forward pass, so it saves only backward passes.
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). The default rate is that of TRL's example.
+        The paper takes losses from each step's forward pass, so it saves only backward passes.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
@@ -427,8 +424,7 @@ def tail_sft(
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
     """Leave out examples that score exactly 0, and fill batches up with the next examples.
 
-    Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss. Then the model
-    would learn nothing from the examples left out.
+    Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss.
 
     With the scorer `Recorded(max_age)`, an example whose training loss is 0 is not loaded for
     `max_age` epochs, and then trained on again. In reinforcement learning, this can skip prompts

@@ -38,9 +38,9 @@ def auto(*, trim: bool = False, schedule: Schedule = Schedule(warmup_epochs=1)) 
     """Skip most examples that the model has learned, and drop examples whose labels look wrong.
 
     You need not choose a rate. An example is kept with probability `2 * e`, clamped to [0.1, 1].
-    Its error `e` is `1 - exp(-loss)`, of the higher of its last two training losses. So it is
-    skipped only if the model gives its label a probability above 1/2. After being skipped for ten
-    epochs, an example is trained on again.
+    Its error `e` is `1 - exp(-loss)`, of the higher of its last two training losses, since one
+    lucky guess is not learned yet. So it is skipped only if the model gives its label a probability
+    above 1/2. After being skipped for ten epochs, an example is trained on again.
 
     In two cases, errors below 1/2 are raised for this formula, so fewer examples are skipped.
     First, errors in a class with more than half of all examples, which is easily guessed, are
@@ -197,11 +197,10 @@ def _limit(losses: Float32[np.ndarray, "lag example"], share: float) -> float:
 
 
 def highest(newest: Losses, classes: Classes, share: float) -> Rows:
-    """Return the examples with the highest last losses: `share` of the examples that have one.
+    """Return the examples with the highest last losses above ln 2: `share` of those that have one.
 
-    Only losses above ln 2 count. A class loses no example before half of its right labels are
-    learned; the share of wrong labels is assumed to be the same in each class. Missing losses and
-    unknown classes are NaN.
+    A class loses no example before half of its right labels are learned; the share of wrong labels
+    is assumed to be the same in each class. Missing losses and unknown classes are NaN.
     """
     some = newest[sample(len(newest))]
     some = some[~np.isnan(some)]
@@ -213,7 +212,7 @@ def highest(newest: Losses, classes: Classes, share: float) -> Rows:
 def _half_learned(newest: Losses, classes: Classes, lost: Rows, right: float = 1.0) -> np.ndarray:
     """Return which `lost` examples are of a class with at least half of its right labels learned.
 
-    `right` is the share of right labels, assumed to be the same in each class.
+    `right` is the share of right labels in each class.
     """
     first, last = (np.nan_to_num(f.reduce(classes)) for f in (np.fmin, np.fmax))
     # If class numbers are far apart, the highest count as one class, so that counts stay few.
