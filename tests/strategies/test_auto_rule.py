@@ -87,32 +87,6 @@ def test_what_does_not_recover_is_given_up_where_next_to_nothing_does(lasts, giv
     assert all(loss == pytest.approx(max(each)) for loss, each in others)
 
 
-def test_the_limit_is_the_lowest_from_which_on_too_few_recover():
-    near = [[2.0, 2.0]] * 20 + [[2.0, LEARNED]] * 20  # which do recover
-    lasts = [*crowd(stay=40, recover=0), *near]
-    found = recall_of(lasts)
-    assert found[:40] == [-math.inf] * 40
-    assert found[-40:] == [2.0] * 40
-    slow = [[2.0, 2.0]] * 60 + [[2.0, LEARNED]] * 2  # 3 of 103 with those further off
-    found = recall_of([*crowd(stay=40, recover=0, learned=120), *slow])
-    assert found[:40] == [-math.inf] * 40
-    assert found[-62:] == [-math.inf] * 60 + [2.0] * 2
-
-
-def test_one_loss_that_is_far_off_or_two_that_were_not_give_nothing_up():
-    once, near = [[LEARNED, FAR]] * 5, [[0.5, UNSURE]] * 20
-    lasts = [*([[FAR, FAR]] * 40), *([[LEARNED, LEARNED]] * 90), *once, *near]
-    found = recall_of(lasts)
-    assert found[:40] == [-math.inf] * 40
-    assert found[-25:] == [FAR] * 5 + [UNSURE] * 20
-
-
-def test_what_was_given_up_counts_again_once_a_loss_is_nearer():
-    lasts = crowd(stay=40, recover=0)
-    lasts[0] = [FAR, UNSURE]
-    assert recall_of(lasts)[:2] == [FAR, -math.inf]
-
-
 def test_what_was_given_up_has_a_turn_in_each_max_age_epochs_a_few_at_a_time():
     lasts = crowd(stay=40, recover=0)
     turns = [recall_of(lasts, max_age=20, epoch=e)[:40] for e in range(2, 22)]
@@ -232,8 +206,3 @@ def test_a_majority_is_found_among_many_and_one_class_alone_is_never_learned(mon
     torch.testing.assert_close(found, expected)
     ledger.classify(torch.arange(600), torch.full((600,), 4))
     assert recalled(ledger, 1) == pytest.approx([math.log(2)] * 600)
-
-
-def test_without_classes_nothing_rises():
-    ledger = ledger_of([[0.1], [2.0]])
-    assert recalled(ledger, 1) == pytest.approx([0.1, 2.0])
