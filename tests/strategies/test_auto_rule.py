@@ -87,6 +87,17 @@ def test_what_does_not_recover_is_given_up_where_next_to_nothing_does(lasts, giv
     assert all(loss == pytest.approx(max(each)) for loss, each in others)
 
 
+def test_the_limit_is_the_lowest_from_which_on_too_few_recover_and_both_losses_must_reach_it():
+    near = [[2.0, 2.0]] * 20 + [[2.0, LEARNED]] * 20  # which do recover
+    found = recall_of([*crowd(stay=40, recover=0), [FAR, UNSURE], [LEARNED, FAR], *near])
+    assert found[:40] == [-math.inf] * 40
+    assert found[-42:] == [FAR] * 2 + [2.0] * 40
+    slow = [[2.0, 2.0]] * 60 + [[2.0, LEARNED]] * 2  # 3 of 103 with those further off
+    found = recall_of([*crowd(stay=40, recover=0, learned=120), *slow])
+    assert found[:40] == [-math.inf] * 40
+    assert found[-62:] == [-math.inf] * 60 + [2.0] * 2
+
+
 def test_what_was_given_up_has_a_turn_in_each_max_age_epochs_a_few_at_a_time():
     lasts = crowd(stay=40, recover=0)
     turns = [recall_of(lasts, max_age=20, epoch=e)[:40] for e in range(2, 22)]
