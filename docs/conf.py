@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jaxtyping  # noqa: F401  # with it, signatures show shapes
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx

@@ -33,12 +33,7 @@ class Told(Stateless, sb.scorers.RunningScorer):
         return self.tell(batch)
 
 
-def begin(
-    check: sb.experimental.Check,
-    cheap: Callable[[int], Tensor],
-    rate: float | None = 1 / 3,
-    stride: int = 1,
-) -> tuple[ApproximateScorer, Told]:
+def begin(check, cheap, rate=1 / 3, stride=1) -> tuple[ApproximateScorer, Told]:
     exact = Told(lambda batch: EXACT)
     compared = Comparison(check, rate, name="Fixture", advice="Do better", stride=stride)
     return ApproximateScorer(Told(cheap), exact, compared), exact
@@ -74,9 +69,7 @@ def test_low_agreement_is_warned_of_with_numbers_and_advice(least):
 
 
 @pytest.mark.parametrize(("known", "used"), [(0.25, 0.25), (None, 1 / 3)])
-def test_batches_without_candidates_do_not_count_and_the_share_is_the_trainings_or_a_third(
-    known, used
-):
+def test_batches_without_candidates_do_not_count_and_the_share_is_known_or_a_third(known, used):
     cheap = lambda batch: EXACT if batch else EXACT[:0]  # noqa: E731
     running, exact = begin(sb.experimental.Check(1), cheap, rate=known)
     running.score(0, None)
@@ -125,11 +118,9 @@ def test_what_cannot_be_wrapped_or_checked_by_is_refused(scorer, options, messag
         sb.experimental.Pipelined(scorer, 2, **options)
 
 
-def make_loader(
-    scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options
-) -> sb.SelectiveLoader:
+def make_loader(scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
     loader = DataLoader(Numbered(48), ROWS, sampler=NotedSampler(48))
-    return select(loader, selective(rate, scorer=scorer, **options))
+    return select(loader, selective(1 / 3, scorer=scorer))
 
 
 def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
@@ -147,21 +138,17 @@ def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
 
 
 def test_agreement_changes_neither_what_is_selected_nor_the_state_that_is_gone_on_from():
-    checked, unchecked = (
-        make_loader(Coarse(6, sb.experimental.Check(3, least=0))),
-        make_loader(Coarse(6, None)),
-    )
+    check = sb.experimental.Check(3, least=0)
+    checked, unchecked = make_loader(Coarse(6, check)), make_loader(Coarse(6, None))
     assert [batch[1].tolist() for batch in checked] == [batch[1].tolist() for batch in unchecked]
     assert (unchecked.agreement, unchecked.stats.checked) == (None, 0)
-    resumed = make_loader(Coarse(6, sb.experimental.Check(3, least=0)))
+    resumed = make_loader(Coarse(6, check))
     resumed.load_state_dict(checked.state_dict())
     assert resumed.agreement == checked.agreement
     assert resumed.stats == checked.stats
 
 
-def begin_on_numbers(
-    scorer: sb.scorers.AbstractScorer,
-) -> tuple[sb.scorers.RunningScorer, tuple, Tensor]:
+def begin_on_numbers(scorer: sb.scorers.AbstractScorer) -> tuple:
     numbers = torch.arange(ROWS)
     batch = (numbers, numbers * 0.25 + 0.1)
     context = sb.scorers.Context(
@@ -194,15 +181,3 @@ def test_what_wraps_a_cheap_scorer_tells_its_agreement(around):
     loop = Loop(strategy(around(Coarse(40, sb.experimental.Check(3, least=0))))).epochs(3)
     assert loop.loader.agreement.batches == 3
     assert 0 < loop.loader.stats.checked < loop.loader.stats.scored
-
-
-def test_excess_around_a_cheap_scorer_is_checked_against_the_exact_excess():
-    reference = torch.linspace(0, 3, 48)
-    excess = sb.scorers.Excess(
-        sb.scorers.ReferenceLosses(reference), Coarse(2, sb.experimental.Check(1))
-    )
-    running, batch, exact = begin_on_numbers(Coarse(1, sb.experimental.Check(1, least=0), excess))
-    scores = running.score(batch, batch[0])
-    assert running.checked == ROWS
-    found = sb.scorers.Agreement.between(scores, exact - reference[:ROWS], rate=0.5)
-    assert running.agreement == found

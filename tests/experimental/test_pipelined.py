@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from fixture_cheap import Coarse
 from fixture_loaders import Net, NotedSampler, fixture_data, fresh_net, same_tensors
 from fixture_pipelined import (
     BATCH,
@@ -137,15 +136,14 @@ def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
 
 
 def test_what_remembers_scores_passes_on_what_is_begun():
+    context = sb.scorers.Context(8, 16, nn.Linear(1, 1), losses, examples=9)
     for wrap in (sb.scorers.Stale, sb.scorers.Predicted):
         scorer = wrap(Ahead(Counting(), 3, ahead=5))
         assert scorer.needs.remembers
-        running = scorer.start(sb.scorers.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
+        running = scorer.start(context)
         waits = [running.begin(of(2), torch.arange(2)) for _ in range(running.ahead)]
         assert [wait().tolist() for wait in waits] == [[count] * 2 for count in range(1, 6)]
-        plain = wrap(Counting()).start(
-            sb.scorers.Context(8, 16, nn.Linear(1, 1), losses, examples=9)
-        )
+        plain = wrap(Counting()).start(context)
         assert plain.ahead == 0
         assert plain.begin(of(2), torch.arange(2))().tolist() == [1] * 2
 
@@ -161,17 +159,6 @@ def test_as_many_batches_are_begun_ahead_as_a_window_needs():
     ):
         context = sb.scorers.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
         assert Ahead(FORWARD, 2, **options).start(context).ahead == ahead
-
-
-def test_a_cheap_scorer_goes_inside():
-    reference = sb.scorers.ReferenceLosses(torch.arange(16.0))
-    scorer = sb.scorers.Excess(reference, Coarse(8, None))
-    context = sb.scorers.Context(8, 16, fresh_net(), losses, examples=16, rate=1 / 2)
-    found, expected = (
-        each.start(context).score(BATCH, torch.arange(16)).tolist()
-        for each in (Ahead(scorer, 2), scorer)
-    )
-    assert found == expected
 
 
 @pytest.mark.parametrize(

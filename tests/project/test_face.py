@@ -111,9 +111,10 @@ def test_the_version_is_that_of_the_installed_package_if_there_is_one(monkeypatc
     assert sb.__version__ == "0+unknown"
 
 
-def test_shapes_are_notes_where_jaxtyping_is_missing():
+def test_shapes_are_notes_where_jaxtyping_is_missing_and_it_is_not_imported_for_them():
     code = (
-        "import sys; sys.modules['jaxtyping'] = None; import typing, selective_backprop as sb; "
+        "import sys, typing, selective_backprop as sb; assert 'jaxtyping' not in sys.modules; "
+        "sys.modules['jaxtyping'] = None; "
         "import selective_backprop_lab.cli.main; sb.guide; "
         "rule = sb.selectors.tilted_odds; "
         "print(typing.get_type_hints(rule, include_extras=True)['probabilities'].__metadata__)"

@@ -43,22 +43,15 @@ def costs(returns, models=3, scores_of=sb.el2n_scores, **options):
     return scores_of(loader, make_linear, train, models=models, **options)
 
 
-def test_training_and_scoring_passes_are_charged():
-    found = costs(lambda seed: 10)
-    assert found.cost == pytest.approx(3 * 10 + 3 / 3)
-    assert re.search("EL2N, 3 models.* 30 epochs", found.source)
+def test_training_of_known_cost_and_scoring_passes_are_charged_and_other_costs_refused():
     grand = costs(lambda seed: 1.0, 1, sb.grand_scores, loss_fn=nn.CrossEntropyLoss())
-    assert grand.cost == pytest.approx(1 + 1)
-    assert re.search("GraNd, 1 model, 1 epoch", grand.source)
-
-
-def test_training_of_unknown_cost_is_not_charged_and_the_source_says_so():
-    found = costs(lambda seed: 6.0 if seed else None)
-    assert re.search("EL2N, 3 models.*not charged", found.source)
-    assert found.cost == pytest.approx(1 + 2 * 6.0)
-
-
-def test_a_cost_that_is_no_number_of_epochs_is_refused():
+    for found, cost, source in (
+        (costs(lambda seed: 10), 3 * 10 + 3 / 3, "EL2N, 3 models.* 30 epochs"),
+        (costs(lambda seed: 6.0 if seed else None), 1 + 2 * 6.0, "EL2N, 3 models.*not charged"),
+        (grand, 1 + 1, "GraNd, 1 model, 1 epoch"),
+    ):
+        assert found.cost == pytest.approx(cost)
+        assert re.search(source, found.source)
     for spent in ("ten", -1.0):
         with unhooked(), pytest.raises(sb.ConfigurationError, match=r"train\(\)=.* None"):
             costs(lambda seed, spent=spent: spent)
@@ -113,28 +106,18 @@ def test_a_loader_that_shuffles_drops_or_augments_is_refused_before_training(
 
 
 def test_missing_values_that_stay_missing_are_no_augmentation():
-    inputs = vectors()[0]
+    inputs, targets = vectors()
     inputs[2, 2] = torch.nan
-
-    def outputs(model, batch):
-        return model(batch[0].nan_to_num()), batch[1]
-
-    loader = in_order(inputs, vectors()[1])
-    found = sb.el2n_scores(loader, make_linear, idle, models=1, outputs=outputs)
-    assert found.scores.isfinite().all()
+    outputs = lambda model, batch: (model(batch[0].nan_to_num()), batch[1])  # noqa: E731
+    loader = in_order(inputs, targets)
+    assert sb.el2n_scores(loader, make_linear, idle, models=1, outputs=outputs).cost == 1 / 3
 
 
 @BOTH
 def test_any_batch_can_be_scored_where_outputs_says_how(scores_of):
-    torch.manual_seed(0)
     model = make_linear()
-    found = scores_of(
-        mappings(),
-        lambda: model,
-        idle,
-        models=1,
-        outputs=lambda model, batch: (model(batch["x"]), batch["y"]),
-    )
+    outputs = lambda model, batch: (model(batch["x"]), batch["y"])  # noqa: E731
+    found = scores_of(mappings(), lambda: model, idle, models=1, outputs=outputs)
     expected = scores_of(in_order(*vectors()), lambda: model, idle, models=1)
     torch.testing.assert_close(found.scores, expected.scores)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from discovery import strategies
 from fixture_cuda import BATCH, EXAMPLES, Net, examples
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -33,7 +34,6 @@ MADE: dict[str, Callable[[], sb.Strategy]] = {
     **{name: getattr(sb, name) for name in ("auto", "drop_zero", "easy_skip", "infobatch")},
     **{name: getattr(sb, name) for name in ("kakurenbo", "tail_sft", "traditional")},
 }
-NAMES = sorted({*sb.strategies.__all__} - {"Strategy"})
 
 
 def train(name: str, device: str) -> tuple[list[Tensor], sb.Stats]:
@@ -54,7 +54,7 @@ def train(name: str, device: str) -> tuple[list[Tensor], sb.Stats]:
     return [*found, *(weights.detach() for weights in model.parameters())], selecting.stats
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted(strategies()))
 def test_every_strategy_trains_on_the_device_on_what_it_would_on_the_cpu(name):
     found, counts = train(name, "cuda")
     assert all(bool(each.isfinite().all()) for each in found)

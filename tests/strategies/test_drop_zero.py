@@ -65,17 +65,6 @@ def test_prompts_without_a_spread_are_not_loaded_until_they_are_looked_at_again(
     assert seen == [told, everything, everything]
 
 
-def test_what_is_known_of_prompts_is_saved_and_resumed():
-    spread = torch.arange(EXAMPLES) % 3.0
-    for epochs in (1, 2):
-        whole, resumed = Prompts(max_age=2), Prompts(max_age=2)
-        for _ in range(epochs):
-            whole.epoch(spread)
-        resumed.loader.load_state_dict(whole.loader.state_dict())
-        for _ in range(4):
-            assert resumed.epoch(spread) == whole.epoch(spread)
-
-
 def test_an_epoch_in_which_nothing_is_left_says_so():
     prompts = Prompts(max_age=None)
     assert prompts.epoch(torch.zeros(EXAMPLES)) == set(range(EXAMPLES))

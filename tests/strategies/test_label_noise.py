@@ -80,13 +80,9 @@ def test_what_a_young_model_said_in_the_first_half_does_not_count(batches):
     assert torch.equal(read(logits, labels, 10).own(), read(foolish, labels, 10).own())
 
 
-@pytest.mark.parametrize(("batches", "looked_at"), [(23, 12), (100, 50), (10 * BLOCKS, None)])
-def test_of_a_long_pass_a_bounded_number_of_batches_is_looked_at(batches, looked_at):
-    rows = float(read(*drawn(10 * batches, 0.3), 10).own()[0])
-    if looked_at is None:
-        assert 10 * BLOCKS / 4 <= rows <= 10 * 2 * BLOCKS
-    else:
-        assert rows == 10 * looked_at
+@pytest.mark.parametrize(("batches", "seen"), [(23, 12), (100, 50), (10 * BLOCKS, BLOCKS / 2)])
+def test_of_a_long_pass_a_bounded_number_of_batches_is_looked_at(batches, seen):
+    assert float(read(*drawn(10 * batches, 0.3), 10).own()[0]) == 10 * seen
 
 
 @pytest.mark.parametrize(("batches", "parts"), [(23, 4), (57, 3), (2 * BLOCKS + 5, 2)])
@@ -189,8 +185,7 @@ def test_a_model_that_diverged_leaves_no_number_that_cannot_be_saved():
     logits[1500:] = math.nan
     noise = read(logits, labels)
     assert noise.own().isfinite().all()
-    saved = noise.state_dict()
-    LabelNoise().load_state_dict(saved)
+    LabelNoise().load_state_dict(noise.state_dict())
 
 
 @pytest.mark.parametrize("at", [1, BLOCKS, 3 * BLOCKS + 1])

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from discovery import strategies
 from torch import nn
 from unhooked import unhooked
 
@@ -25,106 +26,84 @@ from selective_backprop.strategies._auto.rule import Unlearned
 SUBSET = sb.Subset(torch.tensor([0, 2]), 4)
 LATER, FIRST = sb.Schedule(2), sb.Schedule(warmup_epochs=1)
 FORWARD, NORMS = Forward(), Forward("error-norm")
-REFERENCE = sb.scorers.ReferenceLosses(torch.ones(4))
-GATED = sb.Schedule(gate=sb.VarianceGate())
-OTHERS = {"draw": "bernoulli", "history": 9, "schedule": LATER}
-
-
-def adam(parameters):
-    return torch.optim.Adam(parameters)
-
-
+REFERENCE, EXCESS = sb.scorers.ReferenceLosses(torch.ones(4)), sb.scorers.Excess
+GATED, SMALL = sb.Schedule(gate=sb.VarianceGate()), (nn.Identity, torch.optim.Adam)
 PERCENTILE, OTHER_DRAW = Percentile(2), Percentile(2, "bernoulli", 9)
-OTHERS_AND_RECORDED = OTHERS | {"spread": True, "recorded": True}
-EXCESS = sb.scorers.Excess
+OTHERS = {"draw": "bernoulli", "history": 9, "schedule": LATER}
+GIVEN = {"scorer": NORMS, "schedule": LATER}
 
 # Each method by the parts that it consists of, by default and with its options.
 COMBINATIONS = [
-    (sb.traditional(), "traditional", None, Everything()),
-    (sb.random_backprop(1 / 3), "random-backprop", None, Uniform(1 / 3), sb.Schedule()),
-    (
-        sb.random_scored(0.5, draw="bernoulli", scorer=NORMS, schedule=FIRST),
-        *("random-scored", NORMS, Uniform(0.5, "bernoulli"), FIRST),
-    ),
-    (
-        sb.selective_backprop(beta=2),
-        *("selective-backprop", FORWARD, Percentile(2, "exact", 1024), FIRST),
-    ),
+    (sb.traditional(), None, Everything()),
+    (sb.random_backprop(1 / 3), None, Uniform(1 / 3), sb.Schedule()),
+    (sb.random_scored(0.5), FORWARD, Uniform(0.5)),
+    (sb.random_scored(0.5, draw="bernoulli", **GIVEN), NORMS, Uniform(0.5, "bernoulli"), LATER),
+    (sb.selective_backprop(beta=2), FORWARD, Percentile(2, "exact", 1024), FIRST),
     (
         sb.selective_backprop(
             **{"beta": 3, "draw": "bernoulli", "history": 7, "scorer": NORMS},
             **{"warmup_epochs": 2, "start": 0.1, "end": 0.9},
         ),
-        *("selective-backprop", NORMS, Percentile(3, "bernoulli", 7), sb.Schedule(2, 0.1, 0.9)),
+        *(NORMS, Percentile(3, "bernoulli", 7), sb.Schedule(2, 0.1, 0.9)),
     ),
-    (sb.random_scored(0.5), "random-scored", FORWARD, Uniform(0.5)),
-    (sb.top_k(0.5), "top-k", FORWARD, Top(0.5)),
-    (sb.low_k(0.5), "low-k", FORWARD, Bottom(0.5)),
-    (sb.top_k(0.5, scorer=NORMS, schedule=LATER), "top-k", NORMS, Top(0.5), LATER),
-    (sb.low_k(0.5, scorer=NORMS, schedule=LATER), "low-k", NORMS, Bottom(0.5), LATER),
-    (sb.pruned(SUBSET), "pruned", None, Everything(), sb.Schedule(), SUBSET),
-    (sb.stale_sb(1 / 3), "stale-sb", Stale(FORWARD, 3), Percentile(2), FIRST),
+    (sb.top_k(0.5), FORWARD, Top(0.5)),
+    (sb.top_k(0.5, **GIVEN), NORMS, Top(0.5), LATER),
+    (sb.low_k(0.5), FORWARD, Bottom(0.5)),
+    (sb.low_k(0.5, **GIVEN), NORMS, Bottom(0.5), LATER),
+    (sb.pruned(SUBSET), None, Everything(), sb.Schedule(), SUBSET),
+    (sb.stale_sb(1 / 3), Stale(FORWARD, 3), PERCENTILE, FIRST),
     (
-        sb.stale_sb(1 / 3, epochs=4, scorer=NORMS, **OTHERS_AND_RECORDED),
-        *("stale-sb", Stale(NORMS, 4, True, True), OTHER_DRAW, LATER),
+        sb.stale_sb(1 / 3, epochs=4, scorer=NORMS, spread=True, recorded=True, **OTHERS),
+        *(Stale(NORMS, 4, True, True), OTHER_DRAW, LATER),
     ),
-    (sb.predicted_sb(1 / 3), "predicted-sb", Predicted(FORWARD, Average(), 3), PERCENTILE, FIRST),
+    (sb.predicted_sb(1 / 3), Predicted(FORWARD, Average(), 3), PERCENTILE, FIRST),
     (
         sb.predicted_sb(1 / 3, predictor=Average(0.1), epochs=5, **OTHERS),
-        *("predicted-sb", Predicted(FORWARD, Average(0.1), 5), OTHER_DRAW, LATER),
+        *(Predicted(FORWARD, Average(0.1), 5), OTHER_DRAW, LATER),
     ),
-    (sb.recorded_sb(1 / 3), "recorded-sb", Recorded(), PERCENTILE, FIRST),
+    (sb.recorded_sb(1 / 3), Recorded(), PERCENTILE, FIRST),
     (
         sb.recorded_sb(1 / 3, max_age=3, draw="bernoulli", schedule=LATER),
-        *("recorded-sb", Recorded(3), Percentile(2, "bernoulli"), LATER),
+        *(Recorded(3), Percentile(2, "bernoulli"), LATER),
     ),
-    (
-        sb.proxy_sb(nn.Identity, adam, rate=1 / 3),
-        *("proxy-sb", sb.scorers.Proxy(nn.Identity, adam), PERCENTILE, FIRST),
-    ),
-    (sb.diet_sb(SUBSET, 1 / 3), "diet-sb", FORWARD, PERCENTILE, FIRST, SUBSET),
-    (sb.kath18(), "kath18", NORMS, Proportional(3.0, 1.0), GATED),
+    (sb.proxy_sb(*SMALL, rate=1 / 3), sb.scorers.Proxy(*SMALL), PERCENTILE, FIRST),
+    (sb.diet_sb(SUBSET, 1 / 3), FORWARD, PERCENTILE, FIRST, SUBSET),
+    (sb.kath18(), NORMS, Proportional(3.0, 1.0), GATED),
     (
         sb.kath18(2.0, measure="loss", bias=0.0, schedule=LATER),
-        *("kath18", FORWARD, Proportional(2.0, 0.0), LATER),
+        *(FORWARD, Proportional(2.0, 0.0), LATER),
     ),
-    (sb.infobatch(), "infobatch", Recorded(), BelowMean(0.5, True), sb.Schedule(end=0.875)),
+    (sb.infobatch(), Recorded(), BelowMean(0.5, True), sb.Schedule(end=0.875)),
     (
         sb.infobatch(0.3, longer_steps=False, schedule=LATER),
-        *("infobatch", Recorded(), BelowMean(0.3, False), LATER),
+        *(Recorded(), BelowMean(0.3, False), LATER),
     ),
-    (sb.kakurenbo(), "kakurenbo", Recorded(rescore=FORWARD), Hide(0.3, 0.7), FIRST),
-    (
-        sb.kakurenbo(0.2, confidence=0.6, scorer=NORMS, schedule=LATER),
-        *("kakurenbo", Recorded(rescore=NORMS), Hide(0.2, 0.6), LATER),
-    ),
-    (sb.easy_skip(), "easy-skip", Recorded(4), Confident(0.25), sb.Schedule(0, 0.25, 5 / 6)),
-    (sb.easy_skip(0.5, schedule=LATER), "easy-skip", Recorded(4), Confident(0.5), LATER),
-    (sb.auto(), "auto", Unlearned(max_age=10, fades=8.0), Confident(0.1, 0.0), FIRST),
-    (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", EXCESS(REFERENCE, FORWARD), Top(0.5)),
-    (sb.tail_sft(), "tail-sft", EXCESS(None, Recorded(4)), Top(0.5), FIRST),
+    (sb.kakurenbo(), Recorded(rescore=FORWARD), Hide(0.3, 0.7), FIRST),
+    (sb.kakurenbo(0.2, confidence=0.6, **GIVEN), Recorded(rescore=NORMS), Hide(0.2, 0.6), LATER),
+    (sb.easy_skip(), Recorded(4), Confident(0.25), sb.Schedule(0, 0.25, 5 / 6)),
+    (sb.easy_skip(0.5, schedule=LATER), Recorded(4), Confident(0.5), LATER),
+    (sb.auto(), Unlearned(max_age=10, fades=8.0), Confident(0.1, 0.0), FIRST),
+    (sb.rho_loss(torch.ones(4), 0.5), EXCESS(REFERENCE, FORWARD), Top(0.5)),
+    (sb.tail_sft(), EXCESS(None, Recorded(4)), Top(0.5), FIRST),
     (
         sb.tail_sft(0.25, initial=torch.ones(4), max_age=2, schedule=LATER),
-        *("tail-sft", EXCESS(REFERENCE, Recorded(2)), Top(0.25), LATER),
+        *(EXCESS(REFERENCE, Recorded(2)), Top(0.25), LATER),
     ),
-    (sb.drop_zero(), "drop-zero", FORWARD, sb.selectors.Nonzero()),
-    (
-        sb.drop_zero(Recorded(4), schedule=LATER),
-        *("drop-zero", Recorded(4), sb.selectors.Nonzero(), LATER),
-    ),
+    (sb.drop_zero(), FORWARD, sb.selectors.Nonzero()),
+    (sb.drop_zero(Recorded(4), schedule=LATER), Recorded(4), sb.selectors.Nonzero(), LATER),
 ]
 
 
-@pytest.mark.parametrize("method", COMBINATIONS, ids=lambda method: method[1])
+@pytest.mark.parametrize("method", COMBINATIONS, ids=lambda method: method[0].name)
 def test_a_named_method_is_its_combination(method):
     strategy, *parts = method
-    assert strategy == sb.Strategy(*parts)
+    assert strategy == sb.Strategy(strategy.name, *parts)
 
 
-def test_every_method_is_named_in_the_package_and_among_these_combinations():
-    methods = set(sb.strategies.__all__) - {"Strategy"}
-    assert methods <= set(sb.__all__)
-    assert {name for _, name, *_ in COMBINATIONS} == {name.replace("_", "-") for name in methods}
+def test_every_method_is_among_these_combinations_by_its_name():
+    assert {method.name for method, *_ in COMBINATIONS} == {
+        n.replace("_", "-") for n in strategies()
+    }
 
 
 def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():

@@ -6,7 +6,6 @@ Each returns the argument in its plain form, or raises a `ConfigurationError` th
 import math
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from fractions import Fraction
 from functools import partial
 from itertools import chain
 from numbers import Real
@@ -135,6 +134,8 @@ def _unwrapped(value: Any) -> Any:
 
 def _reads(text: str, fits: Callable[[float], bool]) -> bool:
     """Return whether a string reads as a number that `fits` accepts."""
+    from fractions import Fraction  # its import takes longer than that of this module
+
     try:
         return fits(float(Fraction(text)))  # a Fraction reads "1/3", too
     except (ValueError, ZeroDivisionError, OverflowError):

@@ -1,8 +1,9 @@
 """Tensor types with shapes, for scores, odds and rows, and the types of the user's callables.
 
-Only tests check the shapes, with jaxtyping. Without jaxtyping they are mere notes.
+Only tests check the shapes, with jaxtyping, which they import first. Else they are mere notes.
 """
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
     from typing import Annotated as Int64
     from typing import Annotated as Num
     from typing import Annotated as UInt8
+elif sys.modules.get("jaxtyping"):
+    from jaxtyping import Bool, Float, Float32, Float64, Int, Int32, Int64, Num, UInt8
 else:
-    try:
-        from jaxtyping import Bool, Float, Float32, Float64, Int, Int32, Int64, Num, UInt8
-    except ImportError:
-        Bool = Float = Float32 = Float64 = Int = Int32 = Int64 = Num = UInt8 = Annotated
+    Bool = Float = Float32 = Float64 = Int = Int32 = Int64 = Num = UInt8 = Annotated
 
 # The score of a row without a target: lower than any loss, but finite, and exact in bfloat16.
 NO_TARGET = -(2.0**100)

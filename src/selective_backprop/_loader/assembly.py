@@ -16,7 +16,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import has_collective_forward
+from selective_backprop.strategies._strategy import has_collective_forward
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,7 @@ from selective_backprop._pipeline.rows import Leftovers, Rows
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_loss, check_strategy
+from selective_backprop.strategies._strategy import Strategy, check_loss, check_strategy
 
 
 class SelectiveLoader:

@@ -5,6 +5,7 @@ import textwrap
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, final
 
@@ -20,12 +21,7 @@ from selective_backprop._batches.losses import (
     apply_to_pair,
     find_losses,
 )
-from selective_backprop._batches.structure import (
-    are_equal,
-    list_tensors,
-    map_tensors,
-    move_batch,
-)
+from selective_backprop._batches.structure import are_equal, list_tensors, map_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
 from selective_backprop._core.options import check_number, check_whole, find_device
@@ -38,7 +34,7 @@ GRADIENT_BYTES = 2**28  # memory for the gradients that are held at once
 
 MakeModel: TypeAlias = Callable[[], nn.Module]
 Train: TypeAlias = Callable[[nn.Module, int], float | None]
-Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]
+Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]  # of a batch and its number of rows
 
 
 @final
@@ -74,10 +70,9 @@ def el2n_scores(
     """Score every example by how wrong models are about it early in training.
 
     Your `make_model` and `train` make several models and train them, usually for a few epochs. Then
-    each model scores every example once, in eval mode.
-
-    The score is the L2 norm of a difference: predicted minus target class probabilities. It is
-    averaged over the models: 0 if all models are sure and right, and √2 if all are sure and wrong.
+    each model scores every example once, in eval mode. The score is the L2 norm of a difference:
+    predicted minus target class probabilities. It is averaged over the models: 0 if all models are
+    sure and right, and √2 if all are sure and wrong.
 
     The first model scores a few examples before it is trained, so that errors in your code show up
     early. Scoring does not advance the random generators.
@@ -123,20 +118,15 @@ def grand_scores(
 ) -> ExampleScores:
     """Score every example by the norm of its own gradient early in training.
 
-    The norm is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters. The score is its mean over the models. This needs backward passes. `el2n_scores`
-    approximates the norm with forward passes only, at a third of the cost.
-
-    Gradients are computed in eval mode, so BatchNorm does not mix examples and dropout is off. As
-    many gradients as fit into 256 MiB are computed at once.
+    The score is the mean over the models of the L2 norm of the gradient of the example's loss with
+    respect to all trainable parameters. `el2n_scores` approximates it without backward passes, at a
+    third of the cost. Gradients are computed in eval mode, so BatchNorm does not mix examples and
+    dropout is off. As many gradients as fit into 256 MiB are computed at once.
 
     Args:
-        loader: as for `el2n_scores`, like `make_model`, `train` and `models`.
-        make_model: returns a new, untrained model.
-        train: trains a model in place.
+        loader, make_model, train, models: as for `el2n_scores`.
         loss_fn: the loss the models are trained with. It is computed for each example by itself,
             whatever its `reduction`.
-        models: number of models to average over, at least 1.
         outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
             these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
@@ -144,20 +134,14 @@ def grand_scores(
         The scores and their cost. Scoring with one model costs as much as a training epoch.
 
     Raises:
-        LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: as by `el2n_scores`, or if a model has no trainable parameters, or its
-            gradients cannot be computed example by example.
-        LossError: if there is not one finite loss per example.
+        ConfigurationError: as by `el2n_scores`, like other errors, or if a model has no trainable
+            parameters, or its gradients cannot be computed example by example.
 
     Source:
         As for `el2n_scores`.
     """
-    losses = ExampleLosses(loss_fn, outputs or _of_pair)
-
-    def gradients(model: nn.Module, batch: Any, rows: int) -> Tensor:
-        return _gradient_norms(model, losses, batch, rows)
-
-    return _score("GraNd", gradients, 1.0, loader, make_model, train, models)
+    measure = partial(_gradient_norms, ExampleLosses(loss_fn, outputs or _of_pair))
+    return _score("GraNd", measure, 1.0, loader, make_model, train, models)
 
 
 def example_losses(
@@ -170,11 +154,11 @@ def example_losses(
 ) -> Float32[Tensor, " example"]:
     """Return a model's loss on every example, from one forward pass over the data set.
 
-    `tail_sft(initial=…)` takes the losses that your model has before training. `rho_loss` takes the
-    losses of a model trained on other examples. The model runs in eval mode and is not changed.
+    `tail_sft(initial=…)` takes the losses before training, and `rho_loss` those of a model trained
+    on other examples. The model runs in eval mode and is not changed.
 
     Args:
-        loader: a `DataLoader` of the whole data set, in order and without augmentation.
+        loader: as for `el2n_scores`.
         model: the model whose losses are returned. Batches are moved to its device.
         loss_fn: your loss. One loss per example is computed, whatever its `reduction`. The loss of
             a text is the mean over its tokens.
@@ -188,19 +172,12 @@ def example_losses(
         LoaderError: if the loader shuffles, leaves examples out or augments.
         ConfigurationError: if neither `loss_fn` nor `losses` is given.
         LossError: if there is not one finite loss per example.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.tensor([[1.0], [3.0]]), torch.zeros(2, 1))
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=2)
-        >>> sb.example_losses(loader, torch.nn.Identity(), torch.nn.MSELoss()).tolist()
-        [1.0, 9.0]
     """
     found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)
     load_twice(source)
-    batches = load_all(source)
-    return _measure("the loss", lambda net, batch, _: found(net, batch), model, batches).float()
+    each = _measure("the loss", lambda net, batch, _: found(net, batch), model, load_all(source))
+    return each.float()
 
 
 def _score(
@@ -212,15 +189,10 @@ def _score(
     train: Train,
     models: int,
 ) -> ExampleScores:
-    """Train models one after the other and average their scores of each example.
-
-    `measure` gets a model, a batch and its number of rows, without gradients and in eval mode. One
-    scoring pass costs as much as `passes` epochs of plain training.
-    """
+    """Average several models' scores; a scoring pass costs `passes` epochs of plain training."""
     models = check_whole("models", models)
     source = open_in_order(loader)
     sample = load_twice(source)[:1]
-
     mean = torch.zeros(source.examples or 0, dtype=torch.float64)
     spent: list[float | None] = []
     previous = None
@@ -243,16 +215,16 @@ def _score(
         scores = _measure(name, measure, model, load_all(source))
         del model  # frees its memory before the next one is made
         mean = mean + (scores - mean) / (seed + 1)
-    cost = math.fsum(each for each in spent if each is not None)
+    cost = math.fsum(each or 0.0 for each in spent)
     charged = "training not charged" if None in spent else f"{cost:.4g} epochs of training"
-    source_name = f"{name}, {models} model{'s' * (models > 1)}, {charged}"
-    return ExampleScores(mean, source_name, cost + models * passes)
+    said = f"{name}, {models} model{'s' * (models > 1)}, {charged}"
+    return ExampleScores(mean, said, cost + models * passes)
 
 
 def _measure(
     name: str, measure: Measure, model: nn.Module, batches: Iterable[tuple[Any, int]]
 ) -> Float64[Tensor, " example"]:
-    """Return the scores of batches, each given with its number of rows; change no state."""
+    """Return the scores of batches, in eval mode and without gradients; change no state."""
     pieces, device = [], find_device(model, None)
     with torch.no_grad(), kept_random_streams(device), eval_mode(model), KeptBuffers(model).kept():
         for batch, rows in batches:
@@ -296,9 +268,9 @@ def open_in_order(loader: Any) -> Source:
     return source
 
 
-def _private(source: Source, indices: Any = None) -> Any:
+def _private(source: Source, indices: Any) -> Any:
     """Return a copy of the user's loader that does not draw from the user's generator."""
-    loader = source.copy_with(source.indices() if indices is None else indices)
+    loader = source.copy_with(indices)
     # None makes it draw from the global random stream, which callers restore.
     object.__setattr__(loader, "generator", None)
     return loader
@@ -306,14 +278,11 @@ def _private(source: Source, indices: Any = None) -> Any:
 
 def load_all(source: Source) -> Iterator[tuple[Any, int]]:
     """Yield the loader's batches with their numbers of rows."""
-    yield from zip(_private(source), source.sizes() or (), strict=True)
+    yield from zip(_private(source, source.indices()), source.sizes() or (), strict=True)
 
 
 def load_twice(source: Source) -> list[tuple[Any, int]]:
-    """Return batches of the first 16 examples and their sizes.
-
-    Refuse examples that change, and a collate function that changes their order.
-    """
+    """Return batches of the first 16 examples and their sizes; refuse what changes or reorders."""
     rows = min(source.examples or 1, 16)
     size = min(source.batch_size or 1, rows)
     groups = [list(range(start, min(start + size, rows))) for start in range(0, rows, size)]
@@ -324,14 +293,13 @@ def load_twice(source: Source) -> list[tuple[Any, int]]:
     if len(both[0]) != len(both[1]) or not all(map(are_equal, *both)):
         raise LoaderError(
             f"the first {rows} examples differ each time they are loaded: the data set augments "
-            "them. Pass the same examples without augmentation, so that results do not depend on "
-            "chance."
+            "them. Pass the same examples without augmentation"
         )
     return [*zip(one, map(len, groups), strict=True)]
 
 
 def _gradient_norms(
-    model: nn.Module, losses: LossesOf, batch: Any, rows: int
+    losses: LossesOf, model: nn.Module, batch: Any, rows: int
 ) -> Float[Tensor, " candidate"]:
     """Return the L2 norm of each example's gradient over all trainable parameters."""
     lossy = _Lossy(model, losses)

@@ -86,6 +86,5 @@ def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
 
 
 def _found(value: object) -> str:
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    return f"{value.dtype} of shape {tuple(value.shape)}"
+    tensor = isinstance(value, Tensor)
+    return f"{value.dtype} of shape {tuple(value.shape)}" if tensor else type(value).__name__

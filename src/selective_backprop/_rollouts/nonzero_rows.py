@@ -38,17 +38,16 @@ class NonzeroRows:
     and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is
     kept, so that your optimiser takes a step, with a gradient of zero, on every rank.
 
-    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows, so you
-    take fewer steps. With several ranks, a rank gets a batch only when every rank has one, so all
-    ranks must call this object equally often.
+    With `backfill`, rows that are not zero wait until they fill a batch, so you take fewer steps.
+    With several ranks, a rank gets a batch only when every rank has one, so all ranks must call
+    this object equally often.
 
     Even without `backfill`, two things differ from training on whole batches: BatchNorm in training
     mode sees fewer rows, and dropout draws other masks. If rows also have a second loss, such as a
     KL penalty or the router loss of a mixture of experts, their gradients are not zero: keep them.
 
     Args:
-        backfill: number of rows of a training batch, at least 1. By default, each batch is returned
-            at once, without its zero rows.
+        backfill: number of rows of a training batch, at least 1; None returns each batch at once.
         whole: paths of the parts of a batch that are not divided into rows, as for
             `SelectiveLoader`.
         pad: padding values by path, as for `SelectiveLoader`, if `backfill` joins tensors of
@@ -56,17 +55,6 @@ class NonzeroRows:
 
     Raises:
         ConfigurationError: if an option is out of its range.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> nonzero = sb.NonzeroRows()
-        >>> weight = torch.tensor([1.0, 2.0], requires_grad=True)
-        >>> inputs, advantages = torch.eye(4, 2), torch.tensor([0.5, -1.0, 0.0, 0.0])
-        >>> for (inputs, advantages), selection in nonzero((inputs, advantages), advantages):
-        ...     losses = -advantages * (inputs @ weight)
-        ...     (selection.weights * losses).mean().backward()
-        >>> len(losses), weight.grad.tolist()
-        (2, [-0.125, 0.25])
     """
 
     def __init__(
@@ -100,8 +88,8 @@ class NonzeroRows:
 
         Returns:
             Pairs of a batch and its `Selection`, which holds each row's weight and its place in the
-            batch that it came from. By default there is one pair. With `backfill` there is one pair
-            for each full batch, so often none, and all weights are 1.
+            batch that it came from: one pair, or with `backfill` one for each full batch, so often
+            none, and all weights are 1.
 
         Raises:
             BatchError: if the batch cannot be divided into rows, or its tensors require gradients.
@@ -131,9 +119,7 @@ class NonzeroRows:
         taken = batch if len(rows) == count else join_rows([batch], self._layout, [rows])
         return [_weighed(taken, rows, len(rows) / max(count, 1))]
 
-    def _fill_up(
-        self, buffer: SelectionBuffer, batch: Any, rows: Tensor
-    ) -> list[tuple[Any, Selection]]:
+    def _fill_up(self, buffer: SelectionBuffer, batch: Any, rows: Tensor) -> list[Any]:
         """Let rows wait; return the batches that are full on all ranks."""
         devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
         if len(devices) == 1:

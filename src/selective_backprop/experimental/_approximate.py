@@ -13,11 +13,7 @@ from selective_backprop._core.options import check_instance, check_number, check
 from selective_backprop._core.saved_state import Saved, Stateful, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import (
-    PassThrough,
-    RunningScorer,
-    check_inner,
-)
+from selective_backprop.scorers._abstract import PassThrough, RunningScorer, check_inner
 from selective_backprop.scorers._agreement import Agreement, measure
 
 UNKNOWN_RATE = 1 / 3
@@ -33,8 +29,8 @@ class Check:
     The model itself scores the candidates of some batches again, which gives their exact scores.
     `Stats.checked` counts these candidates. Training uses the scores of `Pipelined`. The result is
     `SelectiveLoader.agreement`. Of the candidates with the highest exact scores, its `overlap` is
-    the share that also has the highest scores of `Pipelined`. If training selects a quarter of the
-    candidates, the highest quarter is compared. If the selected share is unknown, it is a third.
+    the share that also has the highest scores of `Pipelined`. The highest quarter is compared if
+    training selects a quarter, and a third if this share is unknown.
 
     Args:
         batches: number of batches to compare, at least 1, beginning with the first batch.
@@ -55,24 +51,19 @@ class Check:
 class Comparison:
     """A check at work.
 
-    `agreement` is its result, None until it has one; `checked` counts candidates scored twice. Only
-    every `stride`-th scored batch is compared, since a cheap scorer may be less exact in some
+    Only every `stride`-th scored batch is compared, since a cheap scorer may be less exact in some
     batches than in others. `name` and `advice` are for the warning that agreement is low.
     """
 
     def __init__(
         self, check: Check, rate: float | None, *, name: str, advice: str, stride: int = 1
     ) -> None:
-        self._check = check
-        self._rate = rate or UNKNOWN_RATE
-        self._name = name
-        self._advice = advice
-        self._stride = stride
-        self._scored = 0
+        self._check, self._rate, self._stride = check, rate or UNKNOWN_RATE, stride
+        self._name, self._advice = name, advice
+        self._scored, self._batches = 0, 0
         self._sums: Tensor | None = None  # of each measure, on the scores' device
-        self._batches = 0
-        self.agreement: Agreement | None = None
-        self.checked = 0
+        self.agreement: Agreement | None = None  # the result
+        self.checked = 0  # candidates that were scored twice
 
     def follow(self, scores: Scores, exactly: Callable[[], Scores]) -> None:
         """Count a scored batch; if a comparison is due, compare its scores with exact ones."""
@@ -88,10 +79,8 @@ class Comparison:
         self._scored += 1
 
     def _conclude(self, sums: Tensor) -> None:
-        correlation, overlap = (sums / self._batches).tolist()
-        found = self.agreement = Agreement(
-            correlation, overlap, self._rate, self._batches, self.checked
-        )
+        means = (sums / self._batches).tolist()
+        found = self.agreement = Agreement(*means, self._rate, self._batches, self.checked)
         self._sums, self._batches = None, 0
         if found.overlap < self._check.least:
             warn(
@@ -136,14 +125,10 @@ class ApproximateScorer(PassThrough):
     """A running scorer that scores cheaply and, when a check is due, exactly too."""
 
     def __init__(
-        self,
-        cheap: RunningScorer,
-        exact: RunningScorer,
-        comparison: Comparison | None,
+        self, cheap: RunningScorer, exact: RunningScorer, comparison: Comparison | None
     ) -> None:
         super().__init__(cheap, exact)
-        self._exact = exact
-        self._comparison = comparison
+        self._exact, self._comparison = exact, comparison
 
     @property
     def agreement(self) -> Agreement | None:
@@ -186,23 +171,12 @@ class ApproximateScorer(PassThrough):
 
 
 def start_checked(
-    scorer: Any,
-    context: Context,
-    begin: Callable[[Context], Both],
-    *,
-    advice: str,
-    interval: int,
+    scorer: Any, context: Context, begin: Callable[[Context], Both], *, advice: str, interval: int
 ) -> ApproximateScorer:
-    """Start a cheap scorer, which is compared with the exact one as its `check` says.
+    """Start a cheap scorer, which is compared with the exact one as the field `check` says.
 
-    Scorers inside a checked scorer are not checked themselves.
-
-    Args:
-        scorer: the cheap scorer's settings, with a field `check`.
-        context: describes the training.
-        begin: starts the cheap and the exact scorer in a context.
-        advice: what to do if agreement is low.
-        interval: the number of scored batches over which the batches of a check are spread.
+    `begin` starts both in a context. Scorers inside a checked scorer are not checked themselves.
+    The batches of a check are spread over `interval` scored batches.
     """
     check, compared = scorer.check, None
     if check is not None and context.checks:
@@ -228,11 +202,7 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
 
 
 def check_wrapper(wrapper: Any) -> None:
-    """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
-
-    A cheap scorer uses another form of the model in training, so the inner scorer must not have a
-    model of its own.
-    """
+    """Refuse fields `scorer` and `check` of a scorer with another form of the model in training."""
     scorer = wrapper.scorer
     check_inner(scorer)
     check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -41,8 +42,8 @@ class Pipelined(AbstractScorer):
     Batches are scored ahead of training, on a second CUDA stream. The work stays the same, so you
     save time only if a part of the GPU would otherwise be idle. The copy takes the model's weights
     once in `every` scored batches, so scores lag behind training by fewer than `every + ahead`
-    batches. The speed of scoring or training does not change which weights score a batch. Memory
-    holds the weights three times: in the model and two copies.
+    batches. Speed does not change which weights score a batch. Memory holds the weights three
+    times: in the model and two copies.
 
     In a `SelectiveStep`, which sees one batch at a time, use the scorer without `Pipelined`.
 
@@ -50,13 +51,11 @@ class Pipelined(AbstractScorer):
         scorer: the scorer that uses the copy, such as `Forward()`.
         every: number of scored batches from one update of the copy to the next, at least 1. If
             `every` is less than `ahead`, an update may wait for batches that are being scored.
-        ahead: number of candidate batches that are scored ahead, at least 1. With None, this is the
-            number of candidate batches from which one training batch is selected, so that the next
-            training batch is always being prepared.
-        check: when to compare the scores with exact scores; None for never. Exact scores are those
-            of the model itself, with the weights that it has when the scores are used. The compared
-            batches are spread over `every` scored batches. If `every` is lower than the number of
-            compared batches, they follow each other.
+        ahead: number of candidate batches that are scored ahead, at least 1. None scores as many as
+            one training batch is selected from.
+        check: when to compare the scores with those of the model itself, with the weights that it
+            has when the scores are used; None for never. The compared batches are spread over
+            `every` scored batches, or follow each other if `every` is lower than their number.
 
     Raises:
         ConfigurationError: if a value is out of its range, or if `scorer` remembers scores or has a
@@ -86,18 +85,14 @@ class Pipelined(AbstractScorer):
                 f"Pipelined scores on a CUDA stream, but the model is on {device}. Use "
                 f"{self.scorer!r} without Pipelined"
             )
-        return start_ahead(
-            self, context, lambda: StreamBackend(self.scorer, context, model, device)
-        )
+        opened = partial(StreamBackend, self.scorer, context, model, device)
+        return start_ahead(self, context, opened)
 
 
 def start_ahead(
     spec: Any, context: Context, open_backend: "Callable[[], StreamBackend]"
 ) -> RunningScorer:
-    """Start a scorer with the fields of `Pipelined`, which scores with what `open_backend` opens.
-
-    It is opened at the first scored batch.
-    """
+    """Start a scorer with the fields of `Pipelined`; the backend opens at the first batch."""
     model, every, ahead = model_of(spec, context), int(spec.every), spec.ahead
     if ahead is None:
         window = context.window or context.batch_size / (context.rate or 1.0)
@@ -113,19 +108,10 @@ def start_ahead(
 
 class _RunningPipelined(RunningScorer):
     def __init__(
-        self,
-        open_backend: "Callable[[], StreamBackend]",
-        model: nn.Module,
-        exact: RunningScorer,
-        every: int,
-        ahead: int,
+        self, open_backend: Any, model: nn.Module, exact: RunningScorer, every: int, ahead: int
     ) -> None:
-        self._open = open_backend
-        self._model = model
-        self._exact = exact
-        self._every = every
-        self._ahead = ahead
-        self._begun = 0
+        self._open, self._model, self._exact = open_backend, model, exact
+        self._every, self._ahead, self._begun = every, ahead, 0
         self._backend: StreamBackend | None = None
         self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
@@ -138,7 +124,7 @@ class _RunningPipelined(RunningScorer):
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         if self._backend is None:
-            backend = self._open()
+            backend: StreamBackend = self._open()
             backend.resume(self._kept["copy"], self._kept["scorer"])
             self._backend = backend
         wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)
@@ -147,12 +133,10 @@ class _RunningPipelined(RunningScorer):
 
     def state_dict(self) -> dict[str, Any]:
         # Batches that are being scored are not part of the state: they are begun anew, or dropped.
-        kept = self._kept
-        if self._backend is not None:
-            stays = self._begun % self._every != 0
-            weights = self._backend.weights() if stays else None
-            kept = {"copy": weights, "scorer": self._backend.state_dict()}
-        return {"begun": self._begun, **kept}
+        if self._backend is None:
+            return {"begun": self._begun, **self._kept}
+        weights = self._backend.weights() if self._begun % self._every else None
+        return {"begun": self._begun, "copy": weights, "scorer": self._backend.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         begun, weights, scorer = Saved(state).fields("begun", "copy", "scorer")
@@ -166,9 +150,8 @@ class _RunningPipelined(RunningScorer):
                     self._exact.load_state_dict(scorer.value)
             finally:
                 self._exact.load_state_dict(before)
-        self._begun = count
+        self._begun, self._backend = count, None
         self._kept = {"copy": kept, "scorer": scorer.value}
-        self._backend = None
 
 
 @final
@@ -183,8 +166,7 @@ class StreamBackend:
     def __init__(
         self, scorer: AbstractScorer, context: Context, model: nn.Module, device: torch.device
     ) -> None:
-        self._model = model
-        self._device = device
+        self._model, self._device = model, device
         self._twin = copy_model(model)
         self._staged = copy.deepcopy(self._twin)
         self._side = torch.cuda.Stream(device)

@@ -55,14 +55,14 @@ from selective_backprop._loader.validation import warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
-from selective_backprop._rollouts.answers import check_band
+from selective_backprop._rollouts.rewards import check_band
 from selective_backprop.scorers._abstract import scorer_parts
 from selective_backprop.strategies._auto.entropies import (
     ExcessLosses,
     check_entropies,
     excess_losses,
 )
-from selective_backprop.strategies._collective import check_loss, check_strategy
+from selective_backprop.strategies._strategy import check_loss, check_strategy
 
 __all__ = [
     "NO_TARGET",  # the score of a row without a target

@@ -1,4 +1,7 @@
-"""Selectors: which candidates to train on, and with which weight."""
+"""Selectors: which candidates to train on, and with which weight.
+
+All raise a `ConfigurationError` if a setting is out of its range or of the wrong type.
+"""
 
 from selective_backprop._memory.history import History
 from selective_backprop._sampling.context import Context

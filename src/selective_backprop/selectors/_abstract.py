@@ -21,9 +21,7 @@ class RunningSelector(ABC):
 
     @abstractmethod
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        """Choose which candidates of one window to train on.
-
-        A window is the group of examples, called candidates, that one call chooses from.
+        """Choose which candidates of one window, the group that one call chooses from, to train on.
 
         Args:
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
@@ -54,11 +52,7 @@ class Paced(ABC):
 
     @abstractmethod
     def begin(self, progress: float) -> None:
-        """Adapt the rule at the beginning of an epoch.
-
-        Args:
-            progress: the fraction of training that is done, in [0, 1].
-        """
+        """Adapt the rule at the beginning of an epoch, to the fraction of training that is done."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +66,9 @@ class Terms:
             depend on the other rows of its window. A window is then one or several batches of your
             data loader, or up to 2^17 examples if the strategy selects by remembered scores.
         history: number of recent scores that candidates are compared with; 0 if none are needed.
-        history_type: the class that holds these recent scores. If the strategy selects by
-            remembered scores, which have no order in time, a plain `History` holds them instead.
-        needs_scores: whether the selector chooses by score. If not, it can choose before examples
-            are loaded.
+        history_type: the class that holds them. Remembered scores, which have no order in time, are
+            held by a plain `History` instead.
+        needs_scores: whether it chooses by score. If not, it can choose before examples are loaded.
         keeps_everything: whether every candidate is kept, so that batches pass through unchanged.
         reweights: whether rows have weights, by which the training loop must multiply the losses.
         promises: whether a share of about `rate` is kept whatever the scores are, as long as no two
@@ -126,11 +119,7 @@ class AbstractSelector(ABC):
 
 @dataclass(frozen=True)
 class Stateless(RunningSelector):
-    """A running selector that remembers nothing: it applies a function to each window.
-
-    Args:
-        rule: `(scores, history, generator) -> Choice`, as in `RunningSelector.select`.
-    """
+    """A running selector that remembers nothing: `rule` is a function for its `select`."""
 
     rule: Callable[[Scores, History, torch.Generator], Choice]
 

@@ -30,11 +30,8 @@ class Confident(AbstractSelector):
 
     Scores must be cross-entropies: `exp(-loss)` is then the model's probability of the true class.
     If this probability is at most 1/2, the candidate is kept. Otherwise it is kept with a
-    probability of `2 * (1 - exp(-loss))`, but at least `floor`. A very high loss has no advantage
-    over a medium one, because very high losses are often noise.
-
-    An example that scores minus infinity is never kept. The scorer of `auto` gives this score
-    to examples whose labels look wrong.
+    probability of `2 * (1 - exp(-loss))`, but at least `floor`. An example that scores minus
+    infinity, as those that `auto` gives up, is never kept.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
@@ -42,9 +39,6 @@ class Confident(AbstractSelector):
             `p ** -correction`. With 1, `(weights * losses).sum()` over the kept rows is an unbiased
             estimate of the sum over all candidates, but single rows weigh up to `1 / floor`. With
             0, all kept rows weigh the same, so learned examples count less than without selection.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
     """
 
     floor: float = 0.25
@@ -52,15 +46,13 @@ class Confident(AbstractSelector):
 
     def __post_init__(self) -> None:
         settle(self, check_number, "floor", above=0, most=1, hint="0.25 keeps one in four or more")
-        hint = "1 is unbiased, 0 gives all rows the same weight"
-        settle(self, check_number, "correction", most=1, hint=hint)
+        settle(self, check_number, "correction", most=1, hint="1 is unbiased, 0 uses no weights")
 
     @property
     def terms(self) -> Terms:
         """The rate is halfway between 1, the share kept early in training, and `floor`."""
-        rate = (1.0 + self.floor) / 2.0
-        reweights = self.correction > 0
-        return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
+        rate, weighs = (1.0 + self.floor) / 2.0, self.correction > 0
+        return Terms(rate, Draw.BERNOULLI, reweights=weighs, promises=False, confidence=True)
 
     def start(self, context: Context) -> RunningSelector:
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
@@ -102,7 +94,7 @@ class BelowMean(AbstractSelector):
     weight `1 / (1 - prune)`. All other candidates are kept, with the weight 1. As long as no finite
     score is remembered, all candidates are kept.
 
-    These are the paper's weights. The mean weight of kept rows is above 1, which lengthens
+    With these weights, the paper's, the mean weight of kept rows is above 1, which lengthens
     optimiser steps. By default, all weights are therefore multiplied by the expected share of kept
     rows. This makes the gradient unbiased if candidates' scores are distributed like recent scores.
 
@@ -111,9 +103,6 @@ class BelowMean(AbstractSelector):
         longer_steps: whether to use the paper's weights unchanged.
         history: number of recent scores in the mean, at least 1. If the strategy remembers each
             example's loss, the mean is over all of these losses instead.
-
-    Raises:
-        ConfigurationError: if a value is out of range.
 
     Source:
         Qin et al. 2023, arXiv:2303.04947, section 3.
@@ -156,27 +145,22 @@ class Hide(AbstractSelector):
     """Leave out ("hide") the candidates with the lowest losses, if the model is sure of them.
 
     A candidate is hidden if two things hold. Its loss is among the lowest `share` of the remembered
-    losses. And the model gives its true class a probability of at least `confidence`. As
-    `confidence` is at least 1/2, the true class is also the predicted one. The probability is taken
-    to be `exp(-loss)`, so losses must be plain cross-entropies in nats, without label smoothing or
-    class weights. If equal losses do not all fit into the share, a coin toss decides about each.
+    losses. And the model gives its true class, which is then also the predicted one, a probability
+    of at least `confidence`. This is taken to be `exp(-loss)`, so losses must be plain
+    cross-entropies in nats, without label smoothing or class weights. If equal losses do not all
+    fit into the share, a coin toss decides about each.
 
     Args:
-        share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3 of training,
-            the limit is `0.8 * share`, after 0.6 it is `0.6 * share`, and after 0.8 it is
-            `0.4 * share`. The limit changes only between epochs.
+        share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3, 0.6 and 0.8
+            of training, the limit is 0.8, 0.6 and 0.4 times this share, from the next epoch on.
         confidence: the lowest probability of the true class at which an example is hidden, in
             [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each
             example's loss, candidates are ranked against all of these losses instead.
 
-    Raises:
-        ConfigurationError: if a value is out of range.
-
     Source:
         Nguyen et al. 2023, arXiv:2310.10102, section 3. The share falls as in the paper's ImageNet
-        trainings. The paper also divides the learning rate by the share that is trained on. With
-        this selector, your training loop has to do so.
+        trainings. As in the paper, divide the learning rate by the share that is trained on.
     """
 
     share: float = 0.3

@@ -1,7 +1,7 @@
 """Selectors that keep a given share of the candidates, at random or by score."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -36,7 +36,6 @@ class Everything(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Every candidate is kept, whatever its score."""
         return Terms(rate=1.0, needs_scores=False, keeps_everything=True)
 
     def start(self, context: Context) -> RunningSelector:
@@ -52,9 +51,6 @@ class Uniform(AbstractSelector):
         rate: share of the candidates to keep, in (0, 1].
         draw: `"exact"` draws one full batch from every `batch_size / rate` candidates.
             `"bernoulli"` tosses a coin for each candidate, so the number of kept candidates varies.
-
-    Raises:
-        ConfigurationError: if the rate is out of range or the draw is unknown.
     """
 
     rate: float
@@ -66,81 +62,61 @@ class Uniform(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """The share `rate` is kept, whatever the scores."""
         return Terms(self.rate, Draw(self.draw), needs_scores=False)
 
     def start(self, context: Context) -> RunningSelector:
-        def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        def draw(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            if self.draw is Draw.BERNOULLI:
+                odds = torch.full_like(scores, self.rate, dtype=torch.float64)
+                return Choice(draw_coins(odds, generator))
             size = scores.shape[0]
             return Choice(draw_uniformly(size, context.quota(size), generator, scores.device))
 
-        def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            odds = torch.full_like(scores, self.rate, dtype=torch.float64)
-            return Choice(draw_coins(odds, generator))
+        return Stateless(draw)
 
-        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
+
+@dataclass(frozen=True)
+class _Extremes(AbstractSelector):
+    rate: float
+    largest: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            count = context.quota(scores.shape[0])
+            return Choice(scores.topk(count, largest=self.largest).indices.sort().values)
+
+        return Stateless(take)
 
 
 @final
-@dataclass(frozen=True)
-class Top(AbstractSelector):
+class Top(_Extremes):
     """Keep the candidates with the highest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
 
     Args:
         rate: share of each window to keep, in (0, 1].
-
-    Raises:
-        ConfigurationError: if the rate is out of range.
     """
 
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        return _extremes(context, largest=True)
+    largest = True
 
 
 @final
-@dataclass(frozen=True)
-class Bottom(AbstractSelector):
+class Bottom(_Extremes):
     """Keep the candidates with the lowest scores of each window, as `Top` keeps the highest.
 
     Args:
         rate: share of each window to keep, in (0, 1].
-
-    Raises:
-        ConfigurationError: if the rate is out of range.
     """
 
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        return _extremes(context, largest=False)
-
-
-def _extremes(context: Context, *, largest: bool) -> RunningSelector:
-    def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        count = context.quota(scores.shape[0])
-        return Choice(scores.topk(count, largest=largest).indices.sort().values)
-
-    return Stateless(take)
+    largest = False
 
 
 @final
@@ -152,15 +128,11 @@ class Percentile(AbstractSelector):
     `q ** beta`.
 
     Args:
-        beta: selectivity, at least 0. With 0, everything is kept; with 1, about a half; with 2,
-            about a third.
+        beta: selectivity, at least 0. With 0, all is kept; with 1, about 1/2; with 2, about 1/3.
         draw: `"exact"` draws one full batch from every `(beta + 1) * batch_size` candidates, with
             probabilities as near to `q ** beta` as a full batch allows. `"bernoulli"` tosses a coin
             for each candidate, as the paper does, so the number of kept candidates varies.
         history: number of recent losses that a loss is ranked against, the paper's R; at least 1.
-
-    Raises:
-        ConfigurationError: if a value is out of range or the draw is unknown.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's loss
@@ -217,7 +189,7 @@ class Proportional(AbstractSelector):
     weight is `(n * p) ** -bias`. A batch can hold a candidate several times.
 
     Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
-    scores are infinite, only the candidates with infinite scores are drawn.
+    scores are infinite, only these candidates are drawn.
 
     Args:
         presample: number of candidates for each row of a training batch, more than 1; the paper's
@@ -226,12 +198,8 @@ class Proportional(AbstractSelector):
             estimate of the candidates' mean loss. With 0, there are no weights, so the mean loss
             leans towards candidates with high scores.
 
-    Raises:
-        ConfigurationError: if a value is out of range.
-
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
-        arXiv:1910.00762, compare Selective-Backprop with this method at `bias=0`.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1.
     """
 
     presample: float = 3.0

@@ -21,50 +21,6 @@ tail_sft             Excess(None, Recorded(4))     Top(rate)            first ep
 drop_zero            Forward()                     Nonzero()            -
 """
 
-from selective_backprop.strategies._auto.rule import auto
-from selective_backprop.strategies._methods import (
-    diet_sb,
-    drop_zero,
-    easy_skip,
-    infobatch,
-    kakurenbo,
-    kath18,
-    low_k,
-    predicted_sb,
-    proxy_sb,
-    pruned,
-    random_backprop,
-    random_scored,
-    recorded_sb,
-    rho_loss,
-    selective_backprop,
-    stale_sb,
-    tail_sft,
-    top_k,
-    traditional,
-)
 from selective_backprop.strategies._strategy import Strategy
 
-__all__ = [
-    "Strategy",
-    "auto",
-    "diet_sb",
-    "drop_zero",
-    "easy_skip",
-    "infobatch",
-    "kakurenbo",
-    "kath18",
-    "low_k",
-    "predicted_sb",
-    "proxy_sb",
-    "pruned",
-    "random_backprop",
-    "random_scored",
-    "recorded_sb",
-    "rho_loss",
-    "selective_backprop",
-    "stale_sb",
-    "tail_sft",
-    "top_k",
-    "traditional",
-]
+__all__ = ["Strategy"]

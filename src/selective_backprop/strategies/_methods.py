@@ -8,38 +8,15 @@ from collections.abc import Callable, Iterable
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from selective_backprop import scorers, selectors
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
-from selective_backprop.scorers import (
-    AbstractPredictor,
-    AbstractScorer,
-    Average,
-    Excess,
-    Forward,
-    Measure,
-    Predicted,
-    Proxy,
-    Recorded,
-    ReferenceLosses,
-    Stale,
-)
+from selective_backprop.scorers import AbstractScorer, Forward, Recorded, ReferenceLosses
 from selective_backprop.scorers._forward import MeasureName
-from selective_backprop.selectors import (
-    BelowMean,
-    Bottom,
-    Confident,
-    Everything,
-    Hide,
-    Nonzero,
-    Percentile,
-    Proportional,
-    Top,
-    Uniform,
-)
 from selective_backprop.strategies._strategy import Strategy
 
 FIRST_EPOCH = Schedule(warmup_epochs=1)
@@ -47,7 +24,7 @@ FIRST_EPOCH = Schedule(warmup_epochs=1)
 
 def traditional() -> Strategy:
     """Train on everything, as without this library: the baseline to compare with."""
-    return Strategy("traditional", None, Everything())
+    return Strategy("traditional", None, selectors.Everything())
 
 
 def random_backprop(
@@ -61,7 +38,7 @@ def random_backprop(
             tosses a coin for each example, so the number of kept examples varies.
         schedule: when to select; by default always.
     """
-    return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
+    return Strategy("random-backprop", None, selectors.Uniform(rate, draw), schedule)
 
 
 def random_scored(
@@ -74,12 +51,10 @@ def random_scored(
     """Score every example but select at random: the control for strategies that score examples.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
-        draw: as for `random_backprop`.
+        rate, draw, schedule: as for `random_backprop`.
         scorer: computes the scores, which are then ignored.
-        schedule: when to select; by default always.
     """
-    return Strategy("random-scored", scorer, Uniform(rate, draw), schedule)
+    return Strategy("random-scored", scorer, selectors.Uniform(rate, draw), schedule)
 
 
 def top_k(
@@ -97,25 +72,21 @@ def top_k(
     Source:
         Kawaguchi and Lu 2020, arXiv:1907.04371 (ordered SGD).
     """
-    return Strategy("top-k", scorer, Top(rate), schedule)
+    return Strategy("top-k", scorer, selectors.Top(rate), schedule)
 
 
 def low_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the examples with the lowest scores.
-
-    Each batch is chosen from the next `batch_size / rate` examples, called a window.
+    """Train on the examples with the lowest scores of each window.
 
     Args:
-        rate: share of each window to train on, in (0, 1].
-        scorer: computes the scores; by default each example's loss in a forward pass.
-        schedule: when to select; by default always.
+        rate, scorer, schedule: as for `top_k`.
 
     Source:
         Shah et al. 2020, arXiv:2001.03316. Their min-loss SGD is meant for data with outliers.
     """
-    return Strategy("low-k", scorer, Bottom(rate), schedule)
+    return Strategy("low-k", scorer, selectors.Bottom(rate), schedule)
 
 
 def pruned(subset: Subset) -> Strategy:
@@ -127,7 +98,7 @@ def pruned(subset: Subset) -> Strategy:
     Source:
         Paul et al. 2021, arXiv:2107.07075.
     """
-    return Strategy("pruned", None, Everything()).within(subset)
+    return Strategy("pruned", None, selectors.Everything()).within(subset)
 
 
 def selective_backprop(
@@ -144,9 +115,9 @@ def selective_backprop(
     """Score every example with a forward pass, and train on examples whose loss ranks high.
 
     An example whose loss exceeds a share `q` of the recent losses is trained on with probability
-    `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. A backward
-    pass costs about two forward passes, so training on an example costs three. With a rate of 1/3,
-    an example costs two forward passes on average: one to score it, and 1/3 of three to train on.
+    `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. With a rate
+    of 1/3, an example costs two forward passes on average: one to score it, and 1/3 of the three
+    that training costs, since a backward pass costs about two.
 
     Args:
         rate: share of the examples to train on, in (0, 1]. Pass either `rate` or `beta`.
@@ -163,7 +134,7 @@ def selective_backprop(
     """
     schedule = Schedule(warmup_epochs, start, end)
     if beta is not None and rate is None:
-        ranking = Percentile(beta, draw, history)
+        ranking = selectors.Percentile(beta, draw, history)
     elif rate is not None and beta is None:
         ranking = _ranking(rate, draw, history)
     else:
@@ -175,9 +146,9 @@ def selective_backprop(
     return Strategy("selective-backprop", scorer, ranking, schedule)
 
 
-def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> Percentile:
+def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> selectors.Percentile:
     # With this beta, the mean of q ** beta is the rate if q is uniform in [0, 1].
-    return Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
+    return selectors.Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
 
 
 def stale_sb(
@@ -194,32 +165,29 @@ def stale_sb(
     """Selective-Backprop that scores each example only every few epochs.
 
     In the epochs between, examples are selected by their last scores, before they are loaded. Per
-    example and epoch, scoring costs on average `1 / epochs` of a forward pass. With `epochs=1`,
-    training is the same as with `selective_backprop`, bit for bit.
+    example and epoch, scoring costs on average `1 / epochs` of a forward pass.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
+        rate, draw, scorer: as for `selective_backprop`.
         epochs: n, the number of epochs for which a score is used; at least 1.
         spread: True scores another 1/n of the examples per epoch; False scores all every n epochs.
-        recorded: whether training losses count as scores, too. If so, use
-            `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
-        draw: as for `random_backprop`.
+        recorded: whether training losses count as scores, too. If so, record them as for
+            `recorded_sb`.
         history: number of recent scores that a new score is ranked against. In epochs without
             scoring, examples are ranked against each other.
         schedule: when to select; by default from the second epoch on.
-        scorer: computes the scores.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
     """
-    scorer = Stale(scorer, epochs, spread, recorded)
+    scorer = scorers.Stale(scorer, epochs, spread, recorded)
     return Strategy("stale-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
 def predicted_sb(
     rate: float,
     *,
-    predictor: AbstractPredictor = Average(),
+    predictor: scorers.AbstractPredictor = scorers.Average(),
     epochs: int = 3,
     draw: Draw | DrawName = Draw.EXACT,
     history: int = 1024,
@@ -228,15 +196,12 @@ def predicted_sb(
     """Selective-Backprop that scores examples every few epochs and predicts scores in between.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
+        rate, draw, history, schedule: as for `stale_sb`.
         predictor: predicts an example's next score from its last scores: `Average()` or, with
             scikit-learn installed, `GaussianProcess()`.
         epochs: number of epochs after which an example is scored again; at least 2.
-        draw: as for `random_backprop`.
-        history: number of recent losses that a new loss is ranked against.
-        schedule: when to select; by default from the second epoch on.
     """
-    scorer = Predicted(Forward(), predictor, epochs)
+    scorer = scorers.Predicted(Forward(), predictor, epochs)
     return Strategy("predicted-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
@@ -254,12 +219,10 @@ def recorded_sb(
     `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
+        rate, draw, schedule: as for `stale_sb`.
         max_age: number of epochs for which an example's loss is used. After these, the example
             gets the highest score, so it is trained on as soon as `rate` allows. None sets no
             limit.
-        draw: as for `random_backprop`.
-        schedule: when to select; by default from the second epoch on.
     """
     return Strategy("recorded-sb", Recorded(max_age), _ranking(rate, draw), schedule)
 
@@ -278,15 +241,12 @@ def proxy_sb(
     Args:
         make_model: returns a new small model, which takes the same batches as yours.
         make_optimizer: takes the small model's parameters and returns an optimiser for them.
-        rate: share of the examples to train on, in (0, 1].
-        draw: as for `random_backprop`.
-        history: number of recent losses that a new loss is ranked against.
-        schedule: when to select; by default from the second epoch on.
+        rate, draw, history, schedule: as for `stale_sb`.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829. The paper trains the small model beforehand.
     """
-    scorer = Proxy(make_model, make_optimizer)
+    scorer = scorers.Proxy(make_model, make_optimizer)
     return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
@@ -305,7 +265,7 @@ def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) ->
 def kath18(
     presample: float = 3.0,
     *,
-    measure: Measure | MeasureName = Measure.ERROR_NORM,
+    measure: scorers.Measure | MeasureName = scorers.Measure.ERROR_NORM,
     bias: float = 1.0,
     schedule: Schedule = Schedule(gate=VarianceGate()),
 ) -> Strategy:
@@ -323,15 +283,14 @@ def kath18(
         bias: in [0, 1]. A row that is drawn from n examples, with probability `p`, has the weight
             `(n * p) ** -bias`. With 1, the gradient is unbiased. With 0, all weights are 1.
         schedule: when to sample. By default, only while sampling lowers the variance of the
-            gradient enough to pay for scoring (`VarianceGate`). Readers of the paper report that
-            its authors drew 128 of 640 examples on CIFAR, with a threshold of 1.5:
-            `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+            gradient enough to pay for scoring (`VarianceGate`).
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and
         `VarianceGate` are as in the authors' code.
     """
-    return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
+    shares = selectors.Proportional(presample, bias)
+    return Strategy("kath18", Forward(measure), shares, schedule)
 
 
 def infobatch(
@@ -339,22 +298,22 @@ def infobatch(
 ) -> Strategy:
     """Skip some examples with losses below the mean loss, and give the others below it more weight.
 
-    An example's loss is its last training loss, so there are no extra forward passes. Skipped
+    An example's loss is its last training loss: there are no extra forward passes, and skipped
     examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the
     losses to `SelectiveLoader.record`, and train on the losses times `selection.weights`.
 
     Args:
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
             paper's r. A kept example below the mean has the weight `1 / (1 - prune)`.
-        longer_steps: True uses these weights, as published. A batch's mean weight is then above 1,
-            which lengthens optimiser steps. False scales weights down, for an unbiased gradient.
+        longer_steps: True uses these weights, as published, which lengthens optimiser steps: their
+            mean is above 1. False scales weights down, for an unbiased gradient.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. For this, pass `epochs=` to the loader.
 
     Source:
         Qin et al. 2023, arXiv:2303.04947.
     """
-    return Strategy("infobatch", Recorded(), BelowMean(prune, longer_steps), schedule)
+    return Strategy("infobatch", Recorded(), selectors.BelowMean(prune, longer_steps), schedule)
 
 
 def kakurenbo(
@@ -371,18 +330,19 @@ def kakurenbo(
     loop, or call `SelectiveLoader.record`. Pass `epochs=` to the loader.
 
     Args:
-        share: the largest share of the examples to leave out, in (0, 1), lowest losses first. After
-            0.3, 0.6 and 0.8 of training, the limit is 0.8, 0.6 and 0.4 times this share.
+        share: the largest share of the examples to leave out, in (0, 1), lowest losses first. It
+            falls during training (`selectors.Hide`).
         confidence: an example is left out only if the model predicts its true class with at least
             this probability, in [1/2, 1).
         scorer: scores the examples that were left out.
         schedule: when to leave examples out; by default from the second epoch on.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
-        that is trained on. This function does not: to follow the paper, divide it in your loop.
+        Nguyen et al. 2023, arXiv:2310.10102. To follow the paper, also divide the learning rate by
+        the share that is trained on.
     """
-    return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
+    easiest = selectors.Hide(share, confidence)
+    return Strategy("kakurenbo", Recorded(rescore=scorer), easiest, schedule)
 
 
 def easy_skip(
@@ -392,16 +352,14 @@ def easy_skip(
 
     An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
     `loss` is the example's loss when it was last trained on. A kept example has the weight
-    `odds ** -0.5`. There are no extra forward passes, and skipped examples are not loaded. Use
-    `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the losses to
-    `SelectiveLoader.record`, and train on the losses multiplied by `selection.weights`.
+    `odds ** -0.5`. Losses are recorded, and weights used, as for `infobatch`.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
         schedule: when to skip; by default after the first quarter and before the last sixth of
             training. For this, pass `epochs=` to the loader.
     """
-    return Strategy("easy-skip", Recorded(max_age=4), Confident(floor), schedule)
+    return Strategy("easy-skip", Recorded(max_age=4), selectors.Confident(floor), schedule)
 
 
 def rho_loss(
@@ -413,23 +371,22 @@ def rho_loss(
 ) -> Strategy:
     """Train on the examples whose loss is furthest above their loss in a reference model.
 
-    The reference model predicts these examples well, and yours does not yet. Each batch is chosen
-    from the next `batch_size / rate` examples, called a window.
+    The reference model predicts these examples well, and yours does not yet. Batches are chosen
+    from windows, as by `top_k`.
 
     Args:
         reference: the reference model's loss for each example of the data set, `[example]`. Train
             this model beforehand, on other examples.
-        rate: share of each window to train on, in (0, 1].
+        rate, schedule: as for `top_k`.
         scorer: computes your model's losses. `Recorded()` takes them from training, so examples
             are selected before they are loaded.
-        schedule: when to select; by default always.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).
     """
     if isinstance(reference, Tensor):
         reference = ReferenceLosses(reference)
-    return Strategy("rho-loss", Excess(reference, scorer), Top(rate), schedule)
+    return Strategy("rho-loss", scorers.Excess(reference, scorer), selectors.Top(rate), schedule)
 
 
 def tail_sft(
@@ -442,44 +399,38 @@ def tail_sft(
     """Skip the examples whose loss has fallen furthest since training began.
 
     The model fits these examples already, so training focuses on the others. An example's score is
-    its last training loss minus its initial loss. Each batch is chosen from the next
-    `batch_size / rate` examples, called a window. There are no extra forward passes, and skipped
-    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass one
-    loss per example to `SelectiveLoader.record`: for a text, the mean of its tokens' losses.
+    its last training loss minus its initial loss. Batches are chosen from windows, as by `top_k`,
+    and losses are recorded as for `recorded_sb`: of a text, the mean of its tokens' losses.
 
     Args:
-        rate: share of each window to train on, in (0, 1].
+        rate: as for `top_k`.
         initial: the losses before training, `[example]`; `example_losses` computes them. With
             None, each example's first training loss is used.
-        max_age: after how many skipped epochs in a row an example gets the highest score, so that
-            it is trained on as soon as `rate` allows. None sets no limit.
+        max_age: as for `recorded_sb`.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
 
     Source:
-        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are
-        skipped, as in TRL's example of the method. The paper's method takes the losses from
-        each training step's forward pass, so it saves only backward passes.
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). The default rate is that of TRL's example.
+        The paper takes losses from each step's forward pass, so it saves only backward passes.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
     check_instance("initial", initial, ReferenceLosses, "torch.tensor(losses)", optional=True)
-    return Strategy("tail-sft", Excess(initial, Recorded(max_age)), Top(rate), schedule)
+    excess = scorers.Excess(initial, Recorded(max_age))
+    return Strategy("tail-sft", excess, selectors.Top(rate), schedule)
 
 
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
     """Leave out examples that score exactly 0, and fill batches up with the next examples.
 
-    Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss. Then the model
-    would learn nothing from the examples left out.
+    Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss.
 
-    The scorer `Recorded(max_age)` needs no forward passes. With it, an example whose training loss
-    is 0 is not loaded for `max_age` epochs, and then trained on again. In reinforcement learning,
-    it can skip prompts before answers are generated. If right answers have a reward of 1 and wrong
-    answers less, record `1 - rewards.amin(1)` as the loss, for rewards of shape `[prompt, answer]`.
-    This loss is 0 for prompts whose answers were all right.
-
-    To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
+    With the scorer `Recorded(max_age)`, an example whose training loss is 0 is not loaded for
+    `max_age` epochs, and then trained on again. In reinforcement learning, this can skip prompts
+    before answers are generated: record `1 - rewards.amin(1)` as the loss, for rewards of shape
+    `[prompt, answer]`, if right answers have a reward of 1 and wrong answers less. To drop rows of
+    gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
     Args:
         scorer: scores the examples. `Forward()` computes each example's loss;
@@ -488,7 +439,6 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
-        GRESO, a prompt is used more rarely each time it teaches nothing. `Recorded(max_age)` always
-        skips an example for `max_age` epochs.
+        GRESO, a prompt is used more rarely each time it teaches nothing.
     """
-    return Strategy("drop-zero", scorer, Nonzero(), schedule)
+    return Strategy("drop-zero", scorer, selectors.Nonzero(), schedule)

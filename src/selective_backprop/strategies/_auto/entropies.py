@@ -35,16 +35,14 @@ class ExcessLosses:
     """
 
     def __init__(self) -> None:
-        self._checked = False
-        self._labels = False  # whether the user wrote a loss of yes-or-no labels
+        self._labels: bool | None = None  # whether the user wrote a loss of yes-or-no labels
 
     def __call__(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
         """Return one loss per example of a batch, from the losses of its positions."""
-        if not self._checked:
-            self._checked = True
+        if self._labels is None:
             own = name_of(loss.given)[0] not in OF_CLASSES | OF_LABELS
-            each = average_examples(loss, losses, outputs, targets)
-            check_entropies(each, targets, own=own)
+            self._labels = False  # also if an error is raised now
+            check_entropies(average_examples(loss, losses, outputs, targets), targets, own=own)
             self._labels = own and examine_own_loss(losses, outputs, targets)
         if self._labels:
             losses = _excess_of_labels(None, losses, targets)
@@ -58,14 +56,12 @@ class ExcessLosses:
 def excess_losses(
     loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
 ) -> Float[Tensor, "*position"]:
-    """Return by how much the losses of positions exceed the lowest possible loss.
+    """Return by how much losses exceed the lowest possible loss, divided by the class weights.
 
-    This is divided by the class weights. For a cross-entropy with label smoothing, class weights or
-    probabilities as targets, it is the Kullback-Leibler divergence of the model from the target,
-    and 0 if the model could not do better. Other losses are returned unchanged.
-
-    Losses of a row's yes-or-no labels, `[row, label]`, are summed, so that `exp(-loss)` is the
-    probability that the model gives to all labels of the row together.
+    For a cross-entropy with label smoothing, class weights or probabilities as targets, this is the
+    Kullback-Leibler divergence of the model from the target. Losses of a row's yes-or-no labels,
+    `[row, label]`, are summed, so that `exp(-loss)` is the probability that the model gives to all
+    labels of the row together. Other losses are returned unchanged.
     """
     name = name_of(loss_fn)[0]
     if name in OF_LABELS:
@@ -94,9 +90,7 @@ def excess_losses(
     return ((losses - lowest) / total.clamp(min=torch.finfo(losses.dtype).tiny)).clamp(min=0.0)
 
 
-def _excess_of_labels(
-    loss_fn: LossFunction | None, losses: Tensor, targets: Any
-) -> Float[Tensor, "*position"]:
+def _excess_of_labels(loss_fn: LossFunction | None, losses: Tensor, targets: Any) -> Tensor:
     """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
     if not isinstance(targets, Tensor) or targets.shape != losses.shape:
         return losses
@@ -116,18 +110,14 @@ def _excess_of_labels(
 def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
     """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
 
-    Targets must be probabilities, and no loss may be below the lowest possible cross-entropy. The
-    CPU waits for the GPU.
-
-    Args:
-        losses: one per example; anything else is left to `check_losses`.
-        targets: the targets of the losses, or None. NaN marks unknown labels, and passes.
-        own: whether the user wrote the loss, so that it may be above 0 at best. Soft targets may be
-            classes or yes-or-no labels, and their losses summed or averaged. The mean entropy of
-            yes-or-no labels is the lowest of these cases.
+    Targets, if any, must be probabilities, or NaN for unknown labels. No loss of an example may be
+    below the lowest possible cross-entropy. If the user wrote the loss (`own`), this may be above
+    0. Soft targets may then be classes or yes-or-no labels, their losses summed or averaged; the
+    mean entropy of yes-or-no labels is the lowest of these cases. The CPU waits for the GPU.
     """
     found, lowest = None, 0.0
     soft = isinstance(targets, Tensor) and targets.is_floating_point()
+    # `check_losses` refuses what is not one loss per example.
     each = losses if isinstance(losses, Tensor) and losses.ndim == 1 else torch.zeros(0)
     if own and soft and len(each) and targets.shape[:1] == each.shape:
         yes = targets.detach().float().reshape(len(targets), -1).clamp(0.0, 1.0)
@@ -150,11 +140,11 @@ def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
 
 
 def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:
-    """Return whether a loss that the user wrote is a cross-entropy of yes-or-no labels.
+    """Return whether the user's own loss is a cross-entropy of yes-or-no labels, by its numbers.
 
-    Warn if it is no cross-entropy. This is checked by the numbers, if outputs and losses have the
-    shape of the labels, or if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`,
-    and losses have the shape of either. The CPU waits for the GPU.
+    Warn if it is no cross-entropy. Either outputs and losses must have the shape of the labels. Or
+    outputs are `[row, class, ...]`, targets are classes, `[row, ...]`, and losses have the shape of
+    either; other losses are not judged. The CPU waits for the GPU.
     """
     if not all(isinstance(each, Tensor) for each in (losses, outputs, targets)):
         return False

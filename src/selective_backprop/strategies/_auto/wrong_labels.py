@@ -41,8 +41,8 @@ class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
     In the first half, the model has learned too little. Wrong labels that the model finds plausible
-    are missed, such as those of a similar class. In a long epoch, the estimate uses at most 256
-    batches. The host does not wait for the device before the epoch ends.
+    are missed, such as those of a similar class. At most 256 batches of a long epoch are used. The
+    host does not wait for the device before the epoch ends.
     """
 
     def __init__(self) -> None:
@@ -60,9 +60,8 @@ class LabelNoise:
     ) -> None:
         """Take in the predictions of a batch, or of a part of it, before the model trains on it.
 
-        Outputs are logits, `[row, class]`, with class indices as targets, negative in rows to
-        ignore; or `[row]`, with floats of 0 and 1. Others are ignored. `smoothing` is taken out of
-        the predictions. `batch` is equal for all parts of a batch; None for a whole batch.
+        Outputs and targets are as for `probabilities`; others are ignored. `smoothing` is taken out
+        of the predictions. `batch` is equal for all parts of a batch; None for a whole batch.
         """
         found = probabilities(outputs, targets)
         if found is None or self.totals is not None:
@@ -117,27 +116,24 @@ class LabelNoise:
         """Return what is needed to continue later."""
         sums = None if self._sums is None else self._sums.clone()
         counts = {"every": self._every, "batches": self._batches}
-        return {"sums": sums, "totals": self.totals} | counts
+        return {"sums": sums, "totals": self.totals, **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
+
+        def read(saved: Saved, *shape: int) -> Tensor | None:
+            if saved.value is None:
+                return None
+            return saved.tensor(torch.float64, shape=shape, least=-FINITE, most=FINITE).clone()
+
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
-        found, ended = (
-            saved.maybe(
-                lambda one, shape=shape: one.tensor(
-                    torch.float64, shape=shape, least=-FINITE, most=FINITE
-                )
-            )
-            for saved, shape in ((sums, (BLOCKS, MOMENTS + BINS)), (totals, (MOMENTS + 2,)))
-        )
+        found, ended = read(sums, BLOCKS, MOMENTS + BINS), read(totals, MOMENTS + 2)
         length = every.whole(1)
         self._batches = batches.whole(0, BLOCKS * length)
-        self._every, self._latest, self.totals = length, None, ended
-        self._sums = None if found is None else found.clone()
+        self._sums, self._every, self._latest, self.totals = found, length, None, ended
 
 
 def _count(labels: Tensor, classes: int) -> Float64[Tensor, " bin"]:
-    """Return how many labels fall into each bin of classes."""
     known = (labels >= 0) & (labels < classes)
     counts = torch.zeros(BINS, dtype=torch.float64, device=labels.device)
     bins = labels.where(known, 0) * BINS // max(BINS, classes)
@@ -181,16 +177,20 @@ def _moments(
 
 
 def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"], Tensor] | None:
-    """Return the probabilities of the classes, and the labels; None for other kinds of outputs."""
+    """Return the probabilities of the classes, and the labels; None for other kinds of outputs.
+
+    Outputs are logits, `[row, class]`, with class indices as targets, negative in rows to ignore;
+    or `[row]`, with floats of 0 and 1.
+    """
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)) or not outputs.ndim:
         return None
     outputs, targets = (each.detach().as_subclass(Tensor) for each in (outputs, targets))
     outputs, rows = outputs.float(), len(outputs)
+    floats = targets.is_floating_point()
     if outputs.ndim == 2 and outputs.shape[1] > 1:
-        if targets.shape != (rows,) or targets.is_floating_point() or targets.is_complex():
-            return None
-        return outputs.softmax(1), targets.long()
-    if outputs.numel() != rows or targets.numel() != rows or not targets.is_floating_point():
+        fits = targets.shape == (rows,) and not floats and not targets.is_complex()
+        return (outputs.softmax(1), targets.long()) if fits else None
+    if outputs.numel() != rows or targets.numel() != rows or not floats:
         return None
     logits = torch.stack([torch.zeros_like(outputs), outputs], -1).reshape(rows, 2)
     return logits.softmax(1), (targets.reshape(rows) > 0.5).long()
