@@ -17,20 +17,28 @@ from selective_backprop._pipeline.resume_point import (
 )
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
+from selective_backprop.strategies import Strategy
 
 STATE_VERSION = 16
 HOST = torch.device("cpu")  # where indices are drawn
 
 
 class LoaderState:
-    """The training loop's position in a loader's batches, and the counts so far.
+    """The training loop's position in a loader's batches, and the counts so far."""
 
-    Only a loader with the same `built` can load a saved state.
-    """
-
-    def __init__(self, parts: LoaderParts, built: dict[str, Any]) -> None:
-        self._parts, self._built = parts, built
-        self._tally = parts.pipeline.tally
+    def __init__(self, parts: LoaderParts, strategy: Strategy) -> None:
+        loader, options = parts.length_planner.source.loader, parts.pipeline.options
+        self._parts, self._tally = parts, parts.pipeline.tally
+        self._built = {
+            "strategy": repr(strategy),
+            "batch_size": parts.shape.batch_size,
+            "drop_last": bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
+            "examples": parts.length_planner.source.examples,
+            "rank": parts.ranks.rank,
+            "ranks": parts.ranks.size,
+            "leftovers": str(options.leftovers),
+            "generators": len(generators_of(loader)),
+        }
         self.next_epoch = 0  # which the next iteration begins or continues
         self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
@@ -72,15 +80,14 @@ class LoaderState:
         """`runs`, or else what the next epoch will start with."""
         return self.runs or self.starts_at(self.next_epoch)
 
-    def begin(self) -> tuple[int, MidEpochState | None]:
-        """Begin or continue the next epoch; return its number and, if continued, how it began."""
-        number, mid_epoch = self.next_epoch, self.mid_epoch
-        start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
-        self._tally["epoch"] = number
+    def begin(self) -> tuple[EpochStart, MidEpochState | None]:
+        """Begin or continue the next epoch; return its start and, if continued, how it began."""
+        mid_epoch, self.start = self.mid_epoch, self.begins
+        self._tally["epoch"] = self.start.epoch
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
         self._begun = self._parts.pipeline.cursor, mid_epoch
-        self.start, self.next_epoch, self.mid_epoch, self.left = start, number + 1, None, None
-        return number, mid_epoch
+        self.next_epoch, self.mid_epoch, self.left = self.start.epoch + 1, None, None
+        return self.start, mid_epoch
 
     def leave(self) -> None:
         """End the running epoch early; states that are saved before another begins continue it."""

@@ -6,7 +6,6 @@ import sys
 from selective_backprop._core.errors import LoaderError, warn
 from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.rows import Shape
 from selective_backprop._pipeline.source import Source
 from selective_backprop.strategies import Strategy
@@ -24,24 +23,15 @@ UNPINNED = (
 
 
 class Messages:
-    """Print lines to standard error, each once, and warn of epochs that cannot be meant.
-
-    Args:
-        silent: print nothing; warnings are given all the same.
-    """
+    """Print lines to standard error, each once, unless `silent`, and give warnings."""
 
     def __init__(
-        self,
-        parts: LoaderParts,
-        strategy: Strategy,
-        progress: Progress,
-        state: LoaderState,
-        silent: bool,
+        self, parts: LoaderParts, strategy: Strategy, state: LoaderState, silent: bool
     ) -> None:
-        self._parts, self._strategy, self._progress = parts, strategy, progress
-        self._state, self._silent = state, silent
+        self._parts, self._strategy, self._state = parts, strategy, state
+        self._progress = parts.pipeline.clock.progress
+        self._silent = self._said_lacking = silent or parts.ranks.rank > 0
         self._said = 0  # how many of the stages of `batch_comes` are over
-        self._said_lacking = silent
 
     def resumed(self) -> None:
         """Leave out the line that is printed when training begins."""

@@ -65,7 +65,7 @@ class WeighingLoss:
         self._compared = self._warned = False  # whether its reduction was found to be as expected
 
     @staticmethod
-    def unwrapped(loss_fn: LossFunction) -> LossFunction:
+    def unwrapped(loss_fn: Any) -> Any:
         """Return the user's own loss, also if it is not wrapped."""
         return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
 
