@@ -19,24 +19,18 @@ BY_HAND = (
 
 
 class HandedBatch:
-    """A batch that was handed out. It keeps no tensor of the batch alive.
-
-    Attributes:
-        selection: weights and indices of its rows.
-        even: whether all of its rows weigh 1.
-        used: whether the loss of some of its rows was computed.
-        done: rows that had a loss, if the loss comes in parts of targets that are no views.
-        parts: what is recorded once all rows had a loss, since only then it is known whose it is.
-    """
+    """A batch that was handed out. It keeps no tensor of the batch alive."""
 
     def __init__(self, batch: Any, selection: Selection, *, even: bool) -> None:
-        self.selection, self.even, self.used = selection, even, False
+        self.selection, self.even = selection, even  # whether all rows weigh 1
         self.size = selection.weights.shape[0]
+        self.used = False  # whether the loss of some of its rows was computed
+        self.done = 0  # rows that had a loss, if it comes in parts of targets that are no views
+        # What is recorded once all rows had a loss, since only then it is known whose it is.
         self.parts: list[tuple[Selection, Tensor, tuple[Any, Any]]] = []
         self._refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
         pair = isinstance(batch, (tuple, list)) and len(batch) > 1 and isinstance(batch[0], Tensor)
         self._inputs = int(pair)  # how many of these tensors are no targets
-        self.done = 0
         self._seen: Any = None  # what is known of the targets that all rows had a loss with
 
     def tensors(self, first: int = 0) -> list[Tensor]:
@@ -46,23 +40,14 @@ class HandedBatch:
     def place(
         self, count: int, targets: Any, more: Any, before: Collection["HandedBatch"]
     ) -> tuple[slice, int, bool]:
-        """Return the rows that `count` losses belong to.
+        """Return the rows that `count` losses belong to; refuse losses that may be of others.
 
-        Targets that are a view of the batch's own say which rows they are. Other targets are those
-        of the next rows, in order; after the last row, the first comes again.
+        Targets that are a view of the batch's own say which rows they are; so do further arguments
+        of the loss, `more`. Other targets are those of the next rows, in order; after the last row,
+        the first comes again. `before` are the batches handed out earlier in this epoch.
 
-        Args:
-            count: one for each row or, if targets are flattened, for each position of each row.
-            targets: the targets that the loss was called with.
-            more: further arguments of the loss, which may be views of the batch's tensors.
-            before: the batches that were handed out earlier in this epoch.
-
-        Returns:
-            The rows, the number of losses for each of them, and whether all rows of the batch had a
-            loss before, with other targets.
-
-        Raises:
-            LossError: if the losses may belong to other examples.
+        Also return the number of losses for each row, which is above 1 for flattened positions, and
+        whether all rows had a loss before, with other targets.
         """
         if isinstance(targets, Tensor) and targets.ndim:  # nearly always the batch's own
             for ref in self._refs:
@@ -80,7 +65,6 @@ class HandedBatch:
         return place
 
     def refuse_partial(self) -> NoReturn:
-        """Refuse losses of a part of the rows, because nothing says which rows they are."""
         raise LossError(
             f"only {self.done} of the {self.size} rows of the last batch had a loss. If your "
             "loop leaves out rows or parts, pass views of the batch's own targets, such as "
@@ -108,28 +92,25 @@ class HandedBatch:
         self, given: list[Tensor], count: int, before: Collection["HandedBatch"]
     ) -> None:
         """Refuse targets that may be of other rows or of other data than this batch's."""
-        own, ahead = self.tensors(), "If your loop fetches batches ahead, "
-        if any(_share(given, each.tensors()) for each in before):
-            why = f"are of a batch that was handed out earlier. {ahead}"
-        elif _share(given, own):
-            why = "are a view of the batch's own, but not of consecutive rows. "
-        elif any(
-            _alike(part, each, count) for part in given for each in self.tensors(self._inputs)
-        ):
-            why = (
-                "may be of other rows or of other data: they are neither the batch's own nor "
-                "consecutive rows of these. Evaluate with gradients off (torch.no_grad()) or in "
-                "eval mode, and pass the batch's own targets. Otherwise "
-            )
-        elif any(not each.used and _lives_beside(each, own) for each in before):
-            why = (
-                "may be of an earlier batch, which had no loss and is still in memory. Delete it "
-                f"(del) if you left it out. {ahead}"
-            )
-        else:
-            return
+        own, targets = self.tensors(), self.tensors(self._inputs)
         named = ", ".join(f"{str(p.dtype).removeprefix('torch.')} {tuple(p.shape)}" for p in given)
-        raise LossError(f"the targets, {named}, {why}{BY_HAND}")
+        if (
+            _share(given, own)
+            or any(_share(given, each.tensors()) for each in before)
+            or any(_alike(part, each, count) for part in given for each in targets)
+        ):
+            raise LossError(
+                f"the targets, {named}, may be of other rows, of an earlier batch or of other "
+                "data: they are neither the batch's own nor consecutive rows of these. Pass the "
+                "batch's own targets, and evaluate with gradients off (torch.no_grad()) or in eval "
+                f"mode. If your loop fetches batches ahead, {BY_HAND}"
+            )
+        if any(not each.used and _lives_beside(each, own) for each in before):
+            raise LossError(
+                f"the targets, {named}, may be of an earlier batch, which had no loss and is still "
+                "in memory. Delete it (del) if you left it out. If your loop fetches batches "
+                f"ahead, {BY_HAND}"
+            )
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:

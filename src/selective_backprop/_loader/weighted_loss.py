@@ -1,7 +1,4 @@
-"""The user's loss with weighting and recording added, for a loop that gets no selections.
-
-A loss belongs to the batch that was handed out last, row by row, in order.
-"""
+"""The user's loss with weighting and recording added, for a loop that gets no selections."""
 
 import inspect
 from collections import deque
@@ -37,8 +34,8 @@ class WeighingLoss:
 
     If gradients are off, if `model` is in eval mode, or with `record=None`, this is the plain loss.
     With `weighs=False` it returns the plain loss, but records losses if it can. With `confidence`
-    it records by how much losses exceed the lowest possible loss. With `ahead`, batches are handed
-    out before the loop gets them. They then wait, in `waiting`, until `open_next` is called.
+    it records by how much losses exceed the lowest possible loss. With `ahead`, batches wait in
+    `waiting` until the loop gets them and `open_next` is called.
     """
 
     def __init__(
@@ -79,19 +76,21 @@ class WeighingLoss:
     def open_next(self) -> None:
         """Let the losses from now on belong to the oldest batch that waits."""
         if self.waiting:
-            opened, before, self._open = self.waiting.popleft(), self._open, None
-            if before is not None:
-                if before.done:
-                    before.refuse_partial()
+            opened = self.waiting.popleft()
+            if (before := self._shut()) is not None:
                 self._before.append(before)
             self._open, self._count = opened, self._count + 1
 
     def close(self) -> None:
         """Let no batch be open, because an epoch begins or has ended."""
-        closed, self._open = self._open, None
         self._before.clear()
-        if closed is not None and closed.done:
-            closed.refuse_partial()
+        self._shut()
+
+    def _shut(self) -> HandedBatch | None:
+        shut, self._open = self._open, None
+        if shut is not None and shut.done:
+            shut.refuse_partial()
+        return shut
 
     def refuse_if_unused(self) -> None:
         """Refuse a loop that has taken too many batches without calling this loss."""
@@ -104,10 +103,7 @@ class WeighingLoss:
             )
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Return the loss of a batch or of some of its rows, reduced as the user's loss is.
-
-        It takes what the user's loss takes: outputs, targets, and maybe more.
-        """
+        """Return the loss of a batch or of some of its rows, reduced as the user's loss is."""
         if self._record is None or not torch.is_grad_enabled():
             return self.given(*given, **named)
         return self._call(given, named)
@@ -180,25 +176,18 @@ class WeighingLoss:
 def _refuse_other_reduction(
     loss: UnreducedLoss, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
-    """Refuse a loss that does not reduce as `UnreducedLoss.reduce` does. The CPU waits for the GPU.
-
-    `losses` are those of positions, and `given` is what the given loss returned for `args`, of
-    which the second are the targets, and for `named`.
-    """
+    """Refuse a loss that, called with `args` and `named`, does not return the reduced `losses`."""
     ours, size = (loss.reduce(each, args[1]) for each in (losses, losses.abs()))
     if not isinstance(given, Tensor) or given.shape != ours.shape:
         return
     rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
-    # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice the
-    # same.
+    # If it is NaN, nothing is known. One that draws numbers of its own is never twice the same.
     if (given - ours).abs() > rounding and loss.probe(*args, **named) == given:
         raise LossError(
             f"your loss is {float(given):.4g}, but the {loss.reduction} of what it returns with "
             f'reduction="none" is {float(ours):.4g}. loader.loss_fn weights and reduces the '
             "latter, so both must be equal. If your loss ignores a class index, give it a "
-            "parameter ignore_index=. Otherwise pass with_selection=True to the loader, multiply "
-            "your losses by selection.weights, reduce them in your loop, and call "
-            "loader.record(selection, losses)"
+            f"parameter ignore_index=. Otherwise {BY_HAND}"
         )
 
 
