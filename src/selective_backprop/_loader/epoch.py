@@ -145,7 +145,6 @@ class Epochs:
             pipeline.tally.count(observed=feed.take(selection, losses, outputs))
 
     def length(self) -> int:
-        """Return the number of batches of the running or else the next epoch."""
         handshake, begins = self._parts.handshake, self._state.begins
         with self._naming_strategy():
             if handshake is None:
@@ -153,7 +152,6 @@ class Epochs:
             return handshake.batches if self._state.start else handshake.foresee(begins)
 
     def lengths(self, epochs: int) -> list[int]:
-        """Return the number of batches of each of `epochs` epochs."""
         handshake, begins = self._parts.handshake, self._state.begins
         with self._naming_strategy():
             if handshake is not None:

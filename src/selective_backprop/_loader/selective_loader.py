@@ -86,16 +86,6 @@ class SelectiveLoader:
         ConfigurationError: if an option or a combination of options cannot work, such as
             `MSELoss` with a strategy that needs a cross-entropy.
         LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
-        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-        >>> strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
-        >>> loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
-        >>> [len(targets) for inputs, targets in loader]
-        [8, 8, 8, 8]
     """
 
     def __init__(
@@ -185,20 +175,20 @@ class SelectiveLoader:
         belong to other examples, a `LossError` says so. If your loop takes batches ahead, pass
         `with_selection` to the loader, and weight and record losses yourself.
 
-        Each loss is multiplied by the weight of its row. A mean is divided by the same number as
-        your loss does: for cross-entropies, the number of targets that are not ignored, or the sum
-        of their class weights. If all row weights are 1, value and gradient therefore equal those
-        of your loss, but the result is 0 instead of NaN if all targets of a batch are ignored. The
-        first call compares the two if your loss is not a module of torch, and raises a `LossError`
-        if they differ.
+        Each loss is multiplied by the weight of its row. The sum is divided by the same number as
+        in your loss: if that is a mean of cross-entropies, by the number of targets that are not
+        ignored, or the sum of their class weights. So if all row weights are 1, value and gradient
+        equal those of your loss, except that they are 0 instead of NaN if all targets are ignored.
+        The first call compares the two if your loss is not a module of torch, and raises a
+        `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. For strategies that need
         cross-entropies, such as `auto`, the effect of label smoothing, class weights and soft
         targets is removed: a loss as low as possible is recorded as 0.
 
         With gradients off, or with the model in eval mode, your loss is called unchanged, and
-        nothing is recorded: evaluate that way. The same holds if the strategy neither weights nor
-        remembers rows, except that a gate, which decides when to select, still gets the losses.
+        nothing is recorded: evaluate that way. It is also called unchanged if the strategy neither
+        weights nor remembers rows.
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
@@ -291,9 +281,8 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        A strategy that remembers the score of each example ranks against all these scores, as they
-        were when the epoch began. Other strategies rank against recent scores. Reading this makes
-        the CPU wait for the GPU.
+        These are the remembered scores as they were when the epoch began, or else recent scores.
+        Reading this makes the CPU wait for the GPU.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -374,17 +363,14 @@ class SelectiveLoader:
     ) -> None:
         """Record the losses of a training step, for strategies that select by recorded losses.
 
-        You need not call this if your loop calls `loader.loss_fn`, which records by itself.
-        Recorded losses are used from the next epoch on. Strategies that do not need them ignore
-        them, so the same loop works with every strategy. While selection is off, a gate (the part
-        of a strategy that decides when to select) reads these losses instead of scoring candidates.
+        `loader.loss_fn` does this by itself. Recorded losses are used from the next epoch on, but
+        a gate, which decides when to select, reads them at once. Other strategies ignore them.
 
         Args:
             selection: the selection that this loader yielded with the batch, or a part of it.
             losses: one loss per row of the selection, `[row]`, not multiplied by the row's weight.
                 Their gradients are not used.
-            outputs: the pair `(outputs, targets)` of these rows. `wrong_labels` needs it, and so
-                does a gate that reads the errors of predictions, such as that of `kath18`.
+            outputs: the pair `(outputs, targets)` of these rows, for `wrong_labels` and `kath18`.
             targets: the targets of these rows, by default those in `outputs`. `auto` reads each
                 example's class from them: a class index, or a float of 0 (no) or 1 (yes). A row has
                 no target if its loss is 0 and its targets are all ignored by `loss_fn`, or NaN.
@@ -392,7 +378,6 @@ class SelectiveLoader:
                 by default that of `loss_fn`.
 
         Raises:
-            ConfigurationError: if `smoothing` is out of its range.
             LossError: if the numbers of losses and rows differ, if losses on the CPU are NaN or
                 infinite and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets
                 other losses.
@@ -406,23 +391,21 @@ class SelectiveLoader:
     def wrong_labels(self) -> WrongShare | None:
         """The share of labels that look wrong, with its 95 % interval; None if it is not estimated.
 
-        `auto` estimates this share in the second half of the first epoch, from the outputs that
-        `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
-        known from the second epoch on. Only labels that the model finds improbable are counted, so
-        mix-ups between classes that look alike are missed. If examples are stored by class and not
-        shuffled, nothing is estimated.
+        `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
+        gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). Only labels that the
+        model finds improbable are counted, so mix-ups between classes that look alike are missed.
+        If examples are stored by class and not shuffled, nothing is estimated.
         """
         return None if self.ledger is None else self.ledger.wrong_labels
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state after the last batch that your training loop received.
 
-        The state includes the examples that wait to fill a batch. If you save it in the middle of
-        an epoch, or after `break` or an error ended your loop there, training continues with the
-        rest of that epoch, without loading its earlier batches again. The rest is given up once you
-        begin the next epoch or call `set_epoch`. If examples have no indices, as in an iterable
-        data set, training continues with a new epoch, unless your loader can save its position.
-        `torch.load(weights_only=True)` can read a saved state.
+        It includes the examples that wait to fill a batch. In the middle of an epoch, or after
+        `break` or an error ended your loop there, training continues with the rest of that epoch,
+        without loading its earlier batches again; `set_epoch` and a new epoch give this rest up. If
+        examples have no indices, training continues with a new epoch, unless your data loader can
+        save its position. `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.
@@ -434,8 +417,7 @@ class SelectiveLoader:
 
         Raises:
             ConfigurationError: if the state is damaged, or comes from an incompatible release or a
-                loader that was built differently. The message names the difference. The loader is
-                then unchanged and can still be used, even in the middle of an epoch.
+                loader that was built differently. The loader is then unchanged.
         """
         self._state.load_state_dict(state, self._epochs.close)
         self._epochs.messages.resumed()
