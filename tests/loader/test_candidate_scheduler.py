@@ -6,10 +6,8 @@ from fixture_loaders import Numbered, NumberedStream
 from torch import nn
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
-    LambdaLR,
     OneCycleLR,
     ReduceLROnPlateau,
-    SequentialLR,
     StepLR,
 )
 from torch.utils.data import DataLoader, TensorDataset
@@ -18,8 +16,6 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 EPOCHS = 5
-
-
 STRATEGIES = {
     "auto": sb.auto(),
     "selective": sb.selective_backprop(1 / 3),
@@ -112,16 +108,6 @@ def test_what_cannot_be_right_is_refused_when_it_is_made():
     )
     with pytest.raises(sb.ConfigurationError, match="no length"):
         sb.CandidateScheduler(StepLR(loop.optimizer, 3), stream)
-
-
-def test_schedules_made_of_others_and_of_functions_count_candidates():
-    loop = Loop(sb.random_backprop(1 / 4))
-    warm = LambdaLR(loop.optimizer, lambda step: step / loop.steps)
-    parts = [warm, StepLR(loop.optimizer, 10)]
-    for inner in (warm, SequentialLR(loop.optimizer, parts, milestones=[8])):
-        before = inner.last_epoch
-        loop.epoch(sb.CandidateScheduler(inner, loop.loader))
-        assert inner.last_epoch > before + 20
 
 
 def test_an_epoch_that_was_set_counts_the_ones_before():

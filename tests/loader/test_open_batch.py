@@ -171,8 +171,6 @@ def test_a_second_loss_with_other_targets_warns_once():
 
 
 CLASSES, COSTS = torch.arange(24) % 3, torch.tensor([0.1, 3.0, 20.0])
-
-
 CALLS: dict[str, tuple[Any, Tensor, Callable[..., Tensor], Callable[..., Tensor]]] = {
     # the loss, the targets, a call of it, and the losses of positions that are to be weighted
     "a variance": (

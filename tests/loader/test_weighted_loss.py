@@ -25,8 +25,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
-
 WORKING = {
     "auto": sb.auto(),
     "infobatch": sb.infobatch(),
@@ -35,8 +33,6 @@ WORKING = {
     "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
     "stale-sb": sb.stale_sb(1 / 3, spread=True, recorded=True),
 }
-
-
 PLAIN = {"traditional": sb.traditional(), "random": sb.random_backprop(1 / 2), "sb": selective()}
 
 

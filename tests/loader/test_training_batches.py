@@ -1,5 +1,6 @@
-"""Every row that is handed out is the example that its index names, with its own weight."""
+"""Rows come with their own indices and weights, in batches of one shape."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,14 +8,14 @@ import pytest
 import torch
 from fixture_loaders import NotedSampler, Numbered, losses_by_number, numbers, select, selective
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, default_collate
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+from unhooked import unhooked
 
 import selective_backprop as sb
 
 # Where a whole epoch is less than a window, nothing comes out, which is warned about.
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
-
 STRATEGIES: dict[str, sb.Strategy] = {
     "traditional": sb.traditional(),
     "random": sb.random_backprop(1 / 2),
@@ -103,3 +104,106 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
             selected, unselected = selected + int((~plain).sum()), unselected + int(plain.sum())
     assert selected > 20
     assert unselected == 60
+
+
+BATCH, WINDOW, WINDOWS, EPOCHS = 4, 12, 3, 4
+EXACT = {
+    "percentile": sb.selectors.Percentile(2.0),
+    "top": sb.selectors.Top(1 / 3),
+    "bottom": sb.selectors.Bottom(1 / 3),
+    "uniform": sb.selectors.Uniform(1 / 3),
+    "proportional": sb.selectors.Proportional(presample=3.0, bias=0.0),
+}
+
+
+class Net(nn.Module):
+    """A net whose modes differ, so that scoring and training are not the same graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layers(inputs)
+
+
+def make_loader(model: nn.Module, strategy: sb.Strategy, **options: Any) -> sb.SelectiveLoader:
+    generator = torch.Generator().manual_seed(0)
+    # 5 more than whole windows, so that there is something to leave out
+    inputs = torch.randn(WINDOWS * WINDOW + 5, 3, generator=generator)
+    data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    loader = DataLoader(data, WINDOW, shuffle=True, drop_last=True, generator=generator)
+    return sb.SelectiveLoader(
+        loader, model, nn.CrossEntropyLoss(), strategy, batch_size=BATCH, **options
+    )
+
+
+def train(
+    model: Callable[[Tensor], Tensor],
+    parameters: list[nn.Parameter],
+    loader: sb.SelectiveLoader,
+    epochs: int = EPOCHS,
+) -> list[tuple[int, ...]]:
+    """Train, and return the shapes of what was trained on."""
+    optimizer, shapes = torch.optim.SGD(parameters, lr=0.1), []
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            shapes.append((*inputs.shape, *targets.shape))
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+    return shapes
+
+
+def scored(selector: sb.selectors.AbstractSelector) -> sb.Strategy:
+    return sb.Strategy("exact", sb.scorers.Forward(), selector)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
+    model, passes = Net(), []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        passes.append(tuple(batch[0].shape))
+        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    strategy = scored(EXACT[name])
+    loader = make_loader(model, strategy, losses=losses)
+    shapes = train(model, list(model.parameters()), loader)
+    assert len(shapes) == EPOCHS * WINDOWS
+    assert set(shapes) == {(BATCH, 3, BATCH)}
+    assert set(passes) == {(WINDOW, 3)}
+    assert len(passes) == EPOCHS * WINDOWS
+
+
+@pytest.fixture
+def graphs():
+    """What was compiled: the rows of each graph's inputs, and whether with gradients."""
+    found: list[tuple[int, bool]] = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        (batch,) = (each for each in inputs if tuple(each.shape) in ((BATCH, 3), (WINDOW, 3)))
+        found.append((len(batch), torch.is_grad_enabled()))
+        return graph.forward
+
+    torch.compiler.reset()
+    yield found, count
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(scored(EXACT[name]) for name in ("percentile", "proportional")),
+        sb.selective_backprop(1 / 3),
+    ],
+    ids=["percentile", "proportional", "warm-up"],
+)
+def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(strategy, graphs):
+    found, count = graphs
+    model = Net()
+    compiled = torch.compile(model, backend=count, dynamic=False)
+    with unhooked():  # as users run it
+        shapes = train(compiled, list(model.parameters()), make_loader(compiled, strategy))
+    assert set(shapes) == {(BATCH, 3, BATCH)}
+    assert sorted(found) == [(BATCH, True), (WINDOW, False)]
