@@ -194,9 +194,13 @@ class Pipeline:
                     tally["loaded"] += rows.count
                     self._judge(rows, begun)
                 continue
-            loaded, phase = rows.count, planned
+            loaded, phase, scored = rows.count, planned, (tally["scored"], tally["checked"])
             if planned is not Phase.PRESELECTED:
-                phase, rows = self._examine(planned, rows, begun)
+                try:
+                    phase, rows = self._examine(planned, rows, begun)
+                except BaseException:
+                    tally["scored"], tally["checked"] = scored
+                    raise
             # Only now: after an error above, a saved state continues with this batch.
             tally["candidates"] += cursor.candidates - self.cursor.candidates
             tally["loaded"] += loaded
