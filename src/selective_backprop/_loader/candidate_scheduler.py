@@ -83,7 +83,7 @@ class CandidateScheduler:
     def step(self) -> None:
         """Take one step for every `accumulation` batches of your data loader since the last call.
 
-        After the schedule's last step, the learning rate stays as it is, and you are warned once.
+        After its last step, the schedule stays as it is, and you are warned once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made

@@ -90,10 +90,11 @@ class Messages:
         after, candidates_seen = self._state.stats, self._state.candidates_seen
         if not candidates_seen and not self._parts.cut:
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
-        why = (
-            f" {after.ties:.0%} of the recent scores are ties: equal scores never rank above one "
-            "another." * (after.ties > 0)
-        )
+        why = ""
+        if after.ties:
+            why += (
+                f" {after.ties:.0%} of the recent scores are ties, which never outrank each other."
+            )
         if after.nonfinite:
             why += f" So far, {after.nonfinite} were skipped because their losses are not finite."
         if after.dropped:

@@ -81,10 +81,7 @@ def warn_of_loss(
     loss_fn: Any,
     do: str = "take the loss from the loader before the loop, loss_fn = loader.loss_fn",
 ) -> None:
-    """Warn of a loss that a strategy misreads if the training loop records it unchanged.
-
-    `do` says what to write instead.
-    """
+    """Warn of a loss that a strategy misreads if it is recorded as it is; `do` something else."""
     why = {
         "smooths labels": label_smoothing(loss_fn),
         "weighs classes": loss_fn is not None and class_weights(loss_fn) is not None,
@@ -100,17 +97,17 @@ def warn_of_loss(
 
 def check_use(strategy: Strategy) -> None:
     """Refuse a strategy whose weights would not be used, or for which no losses are recorded."""
-    weighs = strategy.selector.terms.reweights
-    records = strategy.needs is not None and strategy.needs.recordings
-    if weighs or records:
-        does = ["reweights examples"] * weighs + [
-            "selects by losses that training records"
-        ] * records
-        by_hand = ["train on (selection.weights * losses).mean()"] * weighs
-        by_hand += ["call loader.record(selection, losses) for each batch"] * records
+    found = []
+    if strategy.selector.terms.reweights:
+        found.append(("reweights examples", "train on (selection.weights * losses).mean()"))
+    if strategy.needs is not None and strategy.needs.recordings:
+        by_hand = "call loader.record(selection, losses) for each batch"
+        found.append(("selects by losses that training records", by_hand))
+    if found:
+        does, instead = map(" and ".join, zip(*found, strict=True))
         raise ConfigurationError(
-            f"{strategy.name} {' and '.join(does)}: take the loss from the loader before the loop, "
-            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {' and '.join(by_hand)}"
+            f"{strategy.name} {does}: take the loss from the loader before the loop, "
+            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {instead}"
         )
 
 
@@ -121,15 +118,10 @@ def check_length(strategy: Strategy, source: Source, epochs: Any, progress: Any)
         raise ConfigurationError("epochs= and progress= were both given: pass only one of them")
     strategy.schedule.check_length(epochs, source.batches)
     fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
-    if fractions and progress is None:
-        if epochs is None:
-            raise ConfigurationError(
-                f"{strategy.name} depends on how far training is, but its length is not known: "
-                "pass epochs= (or progress=, if something else ends training)"
-            )
-        if source.batches is None:
-            raise ConfigurationError(
-                f"{strategy.name} depends on how far training is, but the data loader has no "
-                "length: pass progress=callable() -> fraction of training done"
-            )
+    if fractions and progress is None and None in (epochs, source.batches):
+        raise ConfigurationError(
+            f"{strategy.name} depends on how far training is, which is not known: pass epochs= or, "
+            "if the data loader has no length or something else ends training, pass "
+            "progress=callable() -> fraction of training done"
+        )
     return Progress(source, epochs, progress)

@@ -63,10 +63,10 @@ class SelectedLosses(NamedTuple):
 class SelectiveStep:
     """Select rows of a batch of candidates, and return their losses for training.
 
-    Use a `SelectiveStep` if your loop makes its own batches. If a data loader makes them, use
-    `SelectiveLoader` instead. Each call scores the candidates, selects the share that the strategy
-    sets, and runs the model forward on the selected rows. Your loop does the backward pass and the
-    optimiser step. To warm up, train on whole batches without a `SelectiveStep`.
+    It is for loops that make their own batches; if a data loader does, use `SelectiveLoader`. Each
+    call scores the candidates, selects the share that the strategy sets, and runs the model forward
+    on the selected rows. Your loop does the backward pass and the optimiser step. To warm up, train
+    on whole batches without a `SelectiveStep`.
 
     Args:
         model: the model that you train.
@@ -202,7 +202,7 @@ class SelectiveStep:
 
     def _read_history(self, saved: Saved) -> History:
         if not self._terms.history:
-            raise saved.refuse("None, since this strategy ranks against no scores,")
+            saved.nothing()
         with saved.inside():
             moved = on_device(saved.value, self._device)
         history = load_history(self._terms.history_type, Saved(moved, saved.path))
@@ -260,8 +260,7 @@ class JointHistory:
     ) -> tuple[History | None, int]:
         """Return the history to use, and the seed; at the first step agree on sizes and seed.
 
-        At least `terms.history` scores are remembered for each rank. A rank sends at most as many
-        scores as the largest first batch has candidates: the last ones.
+        A rank sends at most as many scores as the largest first batch has candidates.
         """
         if self._exchange is None:
             mine = [candidates, 0 if history is None else history.filed, seed % 2**64]
