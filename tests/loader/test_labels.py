@@ -31,23 +31,23 @@ def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
 
 
 class Loop:
-    def __init__(self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, **options):
+    def __init__(
+        self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, shuffle=True, **options
+    ):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
         loss_fn = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        data = DataLoader(digits(wrong)[0] if data is None else data, 64, shuffle=data is None)
+        data = DataLoader(digits(wrong)[0] if data is None else data, 64, shuffle=shuffle)
         self.loader = sb.SelectiveLoader(
             data, self.model, loss_fn, strategy, **{"quiet": True} | options
         )
         self.loss_fn = self.loader.loss_fn
 
-    def epoch(self, after=lambda: None, parts=1):
+    def epoch(self, after=lambda: None):
         for inputs, targets in self.loader:
             self.optimizer.zero_grad()
-            for some, own in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
-                loss = self.loss_fn(self.model(some), own)
-                (loss * (len(own) / len(targets))).backward()
+            self.loss_fn(self.model(inputs), targets).backward()
             self.optimizer.step()
             after()
         return self
@@ -82,7 +82,8 @@ def test_nothing_is_estimated_of_data_stored_by_class_and_the_reason_is_said_onc
     labels = data.tensors[1]
     order = torch.cat([part[labels[part].argsort(stable=True)] for part in places])
     stored = TensorDataset(*(column[order] for column in data.tensors))
-    loops = [Loop(strategy=each, data=stored, quiet=False) for each in (TRIMS, sb.auto())]
+    options = {"data": stored, "shuffle": False, "quiet": False}
+    loops = [Loop(strategy=each, **options) for each in (TRIMS, sb.auto())]
     for loop in loops:
         for _ in range(3):
             loop.epoch()
@@ -213,21 +214,11 @@ def imbalanced():
     return TensorDataset(inputs, targets)
 
 
-def trained(data, strategy, epochs, log=None):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    loader = DataLoader(data, 32, shuffle=True)
-    loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, quiet=True)
-    loss_fn = loader.loss_fn
+def trained(data, strategy, epochs, log=lambda loader: None):
+    loop = Loop(strategy=strategy, smoothing=0.0, data=data)
     for _ in range(epochs):
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss_fn(model(inputs), targets).backward()
-            optimizer.step()
-            if log is not None:
-                log(loader)
-    return loader
+        loop.epoch(lambda: log(loop.loader))
+    return loop.loader
 
 
 def test_each_class_keeps_its_share_of_visits_within_the_documented_bound(imbalanced):

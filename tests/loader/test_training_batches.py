@@ -1,15 +1,25 @@
 """Rows come with their own indices and weights, in batches of one shape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import NotedSampler, Numbered, losses_by_number, numbers, select, selective
+from fixture_loaders import (
+    NotedSampler,
+    Numbered,
+    cross_entropies,
+    fixture_data,
+    fresh_net,
+    losses_by_number,
+    numbers,
+    select,
+    selective,
+    train,
+)
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -116,43 +126,22 @@ EXACT = {
 }
 
 
-class Net(nn.Module):
-    """A net whose modes differ, so that scoring and training are not the same graph."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.layers(inputs)
-
-
-def make_loader(model: nn.Module, strategy: sb.Strategy, **options: Any) -> sb.SelectiveLoader:
-    generator = torch.Generator().manual_seed(0)
+def check_shapes(model: nn.Module, strategy: sb.Strategy, **options: Any) -> None:
+    """Train on whole windows, and see that all training batches have one shape."""
     # 5 more than whole windows, so that there is something to leave out
-    inputs = torch.randn(WINDOWS * WINDOW + 5, 3, generator=generator)
-    data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    loader = DataLoader(data, WINDOW, shuffle=True, drop_last=True, generator=generator)
-    return sb.SelectiveLoader(
-        loader, model, nn.CrossEntropyLoss(), strategy, batch_size=BATCH, **options
-    )
+    loader = DataLoader(fixture_data(WINDOWS * WINDOW + 5), WINDOW, shuffle=True, drop_last=True)
+    options = {"batch_size": BATCH, "quiet": True} | options
+    loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, **options)
+    shapes = []
 
-
-def train(
-    model: Callable[[Tensor], Tensor],
-    parameters: list[nn.Parameter],
-    loader: sb.SelectiveLoader,
-    epochs: int = EPOCHS,
-) -> list[tuple[int, ...]]:
-    """Train, and return the shapes of what was trained on."""
-    optimizer, shapes = torch.optim.SGD(parameters, lr=0.1), []
-    for _ in range(epochs):
+    def noted() -> Iterator[Any]:
         for inputs, targets in loader:
             shapes.append((*inputs.shape, *targets.shape))
-            optimizer.zero_grad()
-            functional.cross_entropy(model(inputs), targets).backward()
-            optimizer.step()
-    return shapes
+            yield inputs, targets
+
+    for _ in range(EPOCHS):
+        train(noted(), model, 1)
+    assert {*shapes} == {(BATCH, 2, BATCH)}
 
 
 def scored(selector: sb.selectors.AbstractSelector) -> sb.Strategy:
@@ -161,19 +150,14 @@ def scored(selector: sb.selectors.AbstractSelector) -> sb.Strategy:
 
 @pytest.mark.parametrize("name", EXACT)
 def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
-    model, passes = Net(), []
+    passes = []
 
     def losses(model: nn.Module, batch: Any) -> Tensor:
         passes.append(tuple(batch[0].shape))
-        return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        return cross_entropies(model, batch)
 
-    strategy = scored(EXACT[name])
-    loader = make_loader(model, strategy, losses=losses)
-    shapes = train(model, list(model.parameters()), loader)
-    assert len(shapes) == EPOCHS * WINDOWS
-    assert set(shapes) == {(BATCH, 3, BATCH)}
-    assert set(passes) == {(WINDOW, 3)}
-    assert len(passes) == EPOCHS * WINDOWS
+    check_shapes(fresh_net(), scored(EXACT[name]), losses=losses)
+    assert passes == [(WINDOW, 2)] * EPOCHS * WINDOWS
 
 
 @pytest.fixture
@@ -182,7 +166,7 @@ def graphs():
     found: list[tuple[int, bool]] = []
 
     def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        (batch,) = (each for each in inputs if tuple(each.shape) in ((BATCH, 3), (WINDOW, 3)))
+        (batch,) = (each for each in inputs if tuple(each.shape) in ((BATCH, 2), (WINDOW, 2)))
         found.append((len(batch), torch.is_grad_enabled()))
         return graph.forward
 
@@ -201,9 +185,6 @@ def graphs():
 )
 def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(strategy, graphs):
     found, count = graphs
-    model = Net()
-    compiled = torch.compile(model, backend=count, dynamic=False)
     with unhooked():  # as users run it
-        shapes = train(compiled, list(model.parameters()), make_loader(compiled, strategy))
-    assert set(shapes) == {(BATCH, 3, BATCH)}
+        check_shapes(torch.compile(fresh_net(), backend=count, dynamic=False), strategy)
     assert sorted(found) == [(BATCH, True), (WINDOW, False)]
