@@ -242,20 +242,6 @@ def test_where_no_class_is_told_none_is_counted(imbalanced):
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 
-@pytest.mark.parametrize("ignored", [-100, -1, 3])
-def test_labels_that_the_loss_ignores_are_of_no_class(imbalanced, ignored):
-    inputs, targets = imbalanced.tensors
-    loader = sb.SelectiveLoader(
-        DataLoader(TensorDataset(inputs, targets.where(targets != 3, ignored)), 32),
-        *(nn.Linear(64, 10), nn.CrossEntropyLoss(ignore_index=ignored), sb.auto()),
-        quiet=True,
-    )
-    loss_fn = loader.loss_fn
-    for batch, labels in loader:
-        loss_fn(torch.zeros(len(batch), 10, requires_grad=True), labels)
-    assert loader.class_visits.classes == (0, 1, 2, 4, 5, 6, 7, 8, 9)
-
-
 def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
     def known(ways):
         loader = sb.SelectiveLoader(
