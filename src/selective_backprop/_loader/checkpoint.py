@@ -80,7 +80,8 @@ class LoaderState:
 
     def begin(self) -> tuple[EpochStart, MidEpochState | None]:
         """Begin or continue the next epoch; return its start and, if continued, how it began."""
-        mid_epoch, self.start = self.mid_epoch, self.begins
+        mid_epoch = self.mid_epoch
+        self.start = mid_epoch.start if mid_epoch else self.starts_at(self.next_epoch)
         self._tally["epoch"] = self.start.epoch
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
         self._begun = self._parts.pipeline.cursor, mid_epoch

@@ -1,4 +1,4 @@
-"""The epochs of a loader: batches go out to the loop, and their losses come back."""
+"""The epochs of a loader, one at a time, each in one thread."""
 
 import inspect
 import threading
@@ -10,12 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import (
-    IGNORED,
-    ignored_label,
-    label_smoothing,
-    without_ignored,
-)
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._loader.assembly import LoaderParts, refuse_if_late
 from selective_backprop._loader.checkpoint import LoaderState
@@ -37,8 +31,6 @@ class Epochs:
         self._parts, self._strategy, self._state = parts, strategy, state
         self._live: weakref.ref[Epoch] | None = None
         self._even: Tensor | None = None  # weights of 1
-        loss_fn = parts.pipeline.options.loss_fn
-        self._ignored, self._smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
 
     def close(self) -> None:
         """End the iterator of an earlier epoch."""
@@ -80,10 +72,9 @@ class Epochs:
                     self.loss.refuse_if_unused()
             if handshake is not None:
                 handshake.close()  # before anything that may fail on one rank alone
+                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             if self.loss is not None:
                 self.loss.close()
-            if handshake is not None:
-                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             self.messages.epoch_ends()
             state.start = None
         except BaseException:  # the loop was left, or something failed
@@ -111,38 +102,6 @@ class Epochs:
         if self._even is None or len(self._even) < count:
             self._even = torch.ones(count, device=options.device)
         return self._even[:count]
-
-    def record(
-        self,
-        selection: Selection,
-        losses: Tensor,
-        outputs: tuple[Any, Any] | None = None,
-        targets: Any = None,
-        smoothing: float | None = None,
-    ) -> None:
-        """Record the losses of rows that were handed out, as `SelectiveLoader.record` says."""
-        if not isinstance(selection, Selection):
-            raise LoaderError(
-                "record needs the selection that the loader yields with with_selection=True, not a "
-                f"{type(selection).__name__}: for (inputs, targets), selection in loader"
-            )
-        pipeline = self._parts.pipeline
-        memory, feed = pipeline.memory, pipeline.feed
-        if smoothing is None:
-            smoothing = self._smoothing
-        if self.loss is not None:
-            self.loss.used = True
-        if targets is None and outputs is not None:
-            targets = outputs[1]
-        if self._ignored != IGNORED:  # it might be taken for a class
-            targets = without_ignored(self._ignored, targets)
-            if outputs is not None:
-                outputs = outputs[0], without_ignored(self._ignored, outputs[1])
-        if memory is not None:
-            policy, epoch = pipeline.options.nonfinite, max(0, pipeline.cursor.epoch)
-            memory.record(selection, losses, policy, epoch, targets, outputs, smoothing)
-        if feed is not None:
-            pipeline.tally.count(observed=feed.take(selection, losses, outputs))
 
     def length(self) -> int:
         handshake, begins = self._parts.handshake, self._state.begins

@@ -9,10 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.losses import (
+    IGNORED,
+    LossFunction,
+    ignored_label,
+    label_smoothing,
+    without_ignored,
+)
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core import options
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
@@ -143,6 +149,7 @@ class SelectiveLoader:
         silent = options.check_flag("quiet", quiet)
         self._epochs = Epochs(self._parts, strategy, self._state, silent)
         self._thread = threading.get_ident() if strategy.scores else None
+        self._ignored, self._smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
 
     @property
     def dataset(self) -> Any:
@@ -202,7 +209,7 @@ class SelectiveLoader:
             works = weighs or self._parts.pipeline.feed is not None
             self._epochs.loss = WeighingLoss(
                 self._options.loss_fn,
-                self._epochs.record if works else None,
+                self.record if works else None,
                 self._options.model,
                 weighs=weighs,
                 confidence=self._strategy.selector.terms.confidence,
@@ -383,9 +390,29 @@ class SelectiveLoader:
                 other losses.
             LoaderError: if `selection` is not a `Selection`, or its rows have no indices.
         """
-        if smoothing is not None:
+        if not isinstance(selection, Selection):
+            raise LoaderError(
+                "record needs the selection that the loader yields with with_selection=True, not a "
+                f"{type(selection).__name__}: for (inputs, targets), selection in loader"
+            )
+        pipeline = self._parts.pipeline
+        if smoothing is None:
+            smoothing = self._smoothing
+        else:
             smoothing = options.check_number("smoothing", smoothing, least=0, below=1)
-        self._epochs.record(selection, losses, outputs, targets, smoothing)
+        if self._epochs.loss is not None:
+            self._epochs.loss.used = True
+        if targets is None and outputs is not None:
+            targets = outputs[1]
+        if self._ignored != IGNORED:  # it might be taken for a class
+            targets = without_ignored(self._ignored, targets)
+            if outputs is not None:
+                outputs = outputs[0], without_ignored(self._ignored, outputs[1])
+        if pipeline.memory is not None:
+            policy, epoch = self._options.nonfinite, max(0, pipeline.cursor.epoch)
+            pipeline.memory.record(selection, losses, policy, epoch, targets, outputs, smoothing)
+        if pipeline.feed is not None:
+            pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
 
     @property
     def wrong_labels(self) -> WrongShare | None:

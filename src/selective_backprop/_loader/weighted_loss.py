@@ -208,21 +208,19 @@ class WeighingLoss:
     def open_next(self) -> None:
         """Let the losses from now on belong to the oldest batch that waits."""
         if self.waiting:
-            opened = self.waiting.popleft()
-            if (before := self._shut()) is not None:
+            opened, before, self._open = self.waiting.popleft(), self._open, None
+            if before is not None:
+                if before.done:
+                    before.refuse_partial()
                 self._before.append(before)
             self._open, self._count = opened, self._count + 1
 
     def close(self) -> None:
         """Let no batch be open, because an epoch begins or has ended."""
+        closed, self._open = self._open, None
         self._before.clear()
-        self._shut()
-
-    def _shut(self) -> HandedBatch | None:
-        shut, self._open = self._open, None
-        if shut is not None and shut.done:
-            shut.refuse_partial()
-        return shut
+        if closed is not None and closed.done:
+            closed.refuse_partial()
 
     def refuse_if_unused(self) -> None:
         """Refuse a loop that has taken too many batches without calling this loss."""
