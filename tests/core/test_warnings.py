@@ -11,7 +11,6 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "selective_backprop"
 ELSEWHERE = {  # function: what holds its warning
-    "_loader/validation.py:warn_if_not_sharded": "tests/distributed/test_rank_models.py",
     "integrations/_trl/_checks.py:needs_every_completion": "tests/integrations/test_trl_grpo.py",
     "integrations/_keras/_feed.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
     "lab/training/resumable_run.py:save": "tests/lab/training/test_resumable_run.py",
@@ -36,7 +35,7 @@ def wrap(strategy, data=DATA, loss_fn=LOSS, model=MODEL, batch=8, **options):
         DataLoader(data, batch), model, loss_fn, strategy, quiet=True, **options
     )
 
-def warn_if_regrouped():
+def warn_of_sampler():
     class Grouped(BatchSampler):
         pass
     loader = DataLoader(DATA, batch_sampler=Grouped(RandomSampler(DATA), 8, False))

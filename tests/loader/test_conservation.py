@@ -19,7 +19,6 @@ from selective_backprop._sampling.schedule import Phase
 # Where a whole epoch is less than a window, nothing comes out, which is warned about; so are
 # windows that cannot come near the rate.
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
 FORWARD = sb.scorers.Forward()
 
 

@@ -159,11 +159,7 @@ def in_a_thread(task: Any) -> Any:
 
 
 NEVER_SCORE = {"random": sb.random_backprop(1 / 2), "recorded": sb.recorded_sb(1 / 2)}
-
-
 NEVER_SCORE["auto"] = sb.auto()
-
-
 SCORE = {
     "selective": selective(),
     "warm-up": sb.selective_backprop(1 / 2),

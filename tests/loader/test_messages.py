@@ -37,11 +37,7 @@ def line(capsys: pytest.CaptureFixture[str], loader: sb.SelectiveLoader) -> str:
 
 
 WEIGHTED = {"with_selection": True}
-
-
 HALF = sb.Subset(torch.arange(30), 60)
-
-
 CASES = [
     (sb.auto(), WEIGHTED, "selects from epoch 2 · batches of 4 · at most 15 steps"),
     (sb.traditional(), {}, "trains on everything · batches of 4 · 15 steps"),

@@ -18,17 +18,9 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 LOSS = nn.CrossEntropyLoss()
-
-
 ALL = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
-
-
 WARM = sb.selective_backprop(1 / 2)  # mistakes are found though an epoch is not selected from
-
-
 SUBSET = sb.Subset(torch.arange(0, 8, 2), 8)
-
-
 FRACTIONS = selective(start=0.1, end=0.9)
 
 
@@ -80,8 +72,6 @@ def pruned(data: Any, subset: sb.Subset = SUBSET, **options: Any) -> dict[str, A
 
 
 STREAM, EIGHT = DataLoader(NumberedStream(8), 4), DataLoader(Numbered(8), 4)
-
-
 REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
     # what is given to the loader, when it is built
     (sb.ConfigurationError, "epochs= .*progress=", {"epochs": 3, "progress": lambda: 0.0}),
@@ -156,8 +146,6 @@ STREAMS = [
     DataLoader(Numbered(8), None),
     DataLoader(Numbered(8), 4, num_workers=1, in_order=False),
 ]
-
-
 BY_INDEX = [
     sb.random_backprop(1 / 2),
     sb.stale_sb(1 / 2),
@@ -215,14 +203,8 @@ FIRST: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (sb.LoaderError, r"\(OwnWay\)", {"loader": OwnWay(fixture_data(), 4)}),
     (sb.LoaderError, "yielded nothing", {"loader": DataLoader(NumberedStream(0), 4)}),
 ]
-
-
 PAIRS = [(WARM, each) for each in FIRST] + [(selective(), each) for each in FIRST]
-
-
 PAIRS += [(sb.random_backprop(1 / 2), each) for each in FIRST[-4:-1]]
-
-
 PAIRS += [(sb.traditional(), each) for each in FIRST[-4:]]
 
 

@@ -17,11 +17,7 @@ from torch.utils.data import DataLoader, RandomSampler
 import selective_backprop as sb
 
 NUMBERS = ("version", "built", "seed", "next_epoch", "generators", "stats", "parts")
-
-
 POSITION = ("position", "mid_epoch", "stream")
-
-
 KINDS = {
     **{
         name: STRATEGIES[name]
@@ -37,8 +33,6 @@ KINDS = {
         scorer=Ahead(sb.scorers.Forward(), every=2, check=sb.experimental.Check(2, least=0.0)),
     ),
 }
-
-
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
 
 

@@ -94,20 +94,6 @@ def test_a_state_saved_after_an_error_in_the_loop_continues_bit_for_bit(name):
         assert outcome(resumed) == outcome(whole)
 
 
-@pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
-@pytest.mark.parametrize("name", LEFTOVERS)
-def test_leaving_at_the_last_batch_leaves_what_the_end_of_the_epoch_does(name, leftovers):
-    whole = Training(LEFTOVERS[name], leftovers=leftovers)
-    first, second = whole.epoch(), whole.epoch()
-    left = Training(LEFTOVERS[name], leftovers=leftovers)
-    left.epoch(len(first))
-    saved = left.save()
-    resumed = Training(LEFTOVERS[name], leftovers=leftovers, seed=2)
-    resumed.load(saved)
-    assert [resumed.epoch(), resumed.epoch()] == [[], second]
-    assert outcome(resumed) == outcome(whole)
-
-
 @pytest.mark.parametrize("stop", [3, 10, 13])
 def test_a_schedule_that_counts_candidates_is_where_the_loader_is(stop):
     def train(stop: int, parts: tuple[Any, ...] | None = None) -> Any:
@@ -274,19 +260,6 @@ def test_a_state_that_is_loaded_and_saved_again_is_the_same_and_later_batches_do
     begun, expected = (state.pop("mid_epoch")[3] for state in (again, saves[1]))
     assert bits(begun[1:]) == bits(expected[1:])  # the first says what waited when it began
     assert bits(again) == bits(saves[1])
-
-
-def test_rows_that_were_saved_on_another_device_come_to_the_model_s(monkeypatch):
-    training = Training(selective(1 / 2))
-    saves = []
-    training.epoch(after=lambda: saves.append(training.loader.state_dict()))
-    moved = []
-    monkeypatch.setattr(
-        "selective_backprop._batches.serialization.move_batch",
-        lambda state, device: moved.append(device) or state,
-    )
-    training.loader.load_state_dict(saves[0])
-    assert set(moved) == {torch.device("cpu")}
 
 
 def test_loading_ends_the_pass_that_runs():

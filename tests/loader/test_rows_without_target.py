@@ -9,8 +9,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 EXAMPLES, CLASSES, TOKENS = 1024, 5, 4
-
-
 RECORDED, LATER = sb.scorers.Recorded(), sb.Schedule(warmup_epochs=1)
 
 
@@ -25,8 +23,6 @@ SCORING = [
     sb.predicted_sb(1 / 3),
     sb.rho_loss(torch.linspace(0, 1, EXAMPLES), 1 / 3),
 ]
-
-
 RECORDING = [
     sb.recorded_sb(1 / 3),
     sb.stale_sb(1 / 3, recorded=True),

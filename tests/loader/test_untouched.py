@@ -1,5 +1,8 @@
-"""What the user brought stays as it was: loader, data, model, loss, optimiser and batches."""
+"""What the user brought stays as it was, and what a loader has and counts."""
 
+import copy
+import dataclasses
+import pickle
 import random
 from typing import Any
 
@@ -11,6 +14,7 @@ from fixture_loaders import (
     NumberedStream,
     fixture_data,
     fresh_net,
+    numbers,
     same_tensors,
     select,
     selective,
@@ -157,36 +161,74 @@ def test_a_lazy_model_is_made_by_the_first_scoring_pass_and_keeps_its_statistics
     assert model[0].num_batches_tracked == 0
 
 
-@pytest.mark.parametrize("rate", [1 / 2, 1.0])
-def test_selecting_moves_no_global_stream_beyond_what_the_loader_does(rate):
-    def moved(strategy: sb.Strategy | None) -> list[Any]:
-        torch.manual_seed(3)
-        model = fresh_net()
-        loader = DataLoader(fixture_data(40), batch_size=10, shuffle=True)
-        if strategy is not None:
-            loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy)
-        for _ in range(2):
-            for _ in loader:
-                pass
-        return streams()[:2]
-
-    expected = moved(None)
-    assert moved(selective(rate)) == expected
-    assert moved(selective(rate, draw="bernoulli")) == expected
-    assert moved(sb.random_backprop(rate)) == expected
-
-
 class Draws(Net):
     def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(inputs) * random.random()
 
 
-@pytest.mark.parametrize(
-    "strategy", [selective(), selective(draw="bernoulli"), sb.random_backprop(0.5)]
-)
-def test_a_model_that_draws_leaves_pythons_own_stream_as_it_was(strategy):
-    loader = DataLoader(fixture_data(40), batch_size=10, shuffle=True)
-    before = random.getstate()
-    with unhooked():  # the annotation checks draw from it
-        list(sb.SelectiveLoader(loader, Draws(), nn.CrossEntropyLoss(), strategy))
-    assert random.getstate() == before
+@pytest.mark.parametrize("rate", [1 / 2, 1.0])
+def test_selecting_moves_no_global_stream_beyond_what_the_loader_does(rate):
+    def moved(strategy: sb.Strategy | None) -> tuple[Any, ...]:
+        torch.manual_seed(3)
+        random.seed(3)
+        model = Draws()
+        loader = DataLoader(fixture_data(40), batch_size=10, shuffle=True)
+        if strategy is not None:
+            loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy)
+        for _ in range(2):
+            list(loader)
+        return streams()
+
+    with unhooked():  # the annotation checks draw from Python's stream
+        expected = moved(None)
+        assert moved(selective(rate)) == expected
+        assert moved(selective(rate, draw="bernoulli")) == expected
+        assert moved(sb.random_backprop(rate)) == expected
+
+
+def test_it_has_what_frameworks_look_for_and_is_no_data_loader():
+    loader, strategy = DataLoader(Numbered(16), 4), selective()
+    ours = select(loader, strategy, batch_size=2)
+    assert (ours.dataset, ours.sampler) == (loader.dataset, loader.sampler)
+    assert (ours.batch_size, ours.strategy) == (2, strategy)
+    assert not isinstance(ours, DataLoader)
+    assert not hasattr(ours, "batch_sampler")
+    with pytest.raises(TypeError, match=r"SelectiveLoader .* load_state_dict"):
+        pickle.dumps(ours)
+    assert numbers(copy.deepcopy(ours)) == numbers(ours)
+
+
+def test_stats_are_a_frozen_snapshot():
+    loader = select(DataLoader(Numbered(22), 4), selective(), leftovers="drop")
+    before = loader.stats
+    list(loader)
+    assert before == sb.Stats()
+    assert loader.stats == sb.Stats(
+        epoch=0, candidates=22, loaded=22, scored=22, kept=8, batches=2, dropped=6
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        before.kept = 1
+
+
+def test_the_stopwatch_is_charged_with_each_stage():
+    now = 0.0
+
+    def tick() -> float:
+        nonlocal now
+        now += 1.0
+        return now
+
+    watch = sb.Stopwatch(clock=tick)
+    loader = select(DataLoader(Numbered(16), 4), selective(), stopwatch=watch)
+    watch.start()
+    list(loader)
+    watch.stop()
+    assert {"load", "score", "select", "other"} == set(watch.seconds)
+    assert all(seconds > 0 for seconds in watch.seconds.values())
+
+
+def test_a_loader_is_true_even_where_it_has_no_length():
+    loader = select(DataLoader(Numbered(8), 4), selective(draw="bernoulli"))
+    assert loader
+    with pytest.raises(TypeError):
+        len(loader)

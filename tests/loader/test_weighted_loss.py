@@ -1,21 +1,18 @@
 """The loader's loss weighs and records by the way, so that the loop stays as it was."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
 from fixture_loaders import (
-    NotedSampler,
     Numbered,
     bits,
-    fixture_data,
-    fresh_net,
     same_tensors,
     selective,
 )
+from fixture_training import Training
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -25,8 +22,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
-
 WORKING = {
     "auto": sb.auto(),
     "infobatch": sb.infobatch(),
@@ -35,65 +30,33 @@ WORKING = {
     "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
     "stale-sb": sb.stale_sb(1 / 3, spread=True, recorded=True),
 }
-
-
 PLAIN = {"traditional": sb.traditional(), "random": sb.random_backprop(1 / 2), "sb": selective()}
 
 
-class Loop:
-    """A training of a few epochs, in one of two manners."""
+def train(training: Training, loss_fn: Any = None) -> Training:
+    """Train for four epochs with a loss that the loop calls, or else by hand."""
+    torch.manual_seed(5)
+    for _ in range(4):
+        if loss_fn is None:
+            training.epoch()
+            continue
+        for (inputs, targets), _ in training.loader:
+            training.optimizer.zero_grad()
+            loss_fn(training.model(inputs), targets).backward()
+            training.optimizer.step()
+    return training
 
-    def __init__(self, strategy: sb.Strategy, loss_fn: Any = None, **options: Any) -> None:
-        self.model = fresh_net()
-        self.loss_fn = nn.CrossEntropyLoss() if loss_fn is None else loss_fn
-        self.loader = sb.SelectiveLoader(
-            DataLoader(fixture_data(), 6, sampler=NotedSampler(40)),
-            self.model,
-            self.loss_fn,
-            strategy,
-            epochs=4,
-            generator=torch.Generator().manual_seed(1),
-            **options,
-        )
 
-    def train(self, losses_of: Callable[[Iterable[Any]], Iterator[Tensor]]) -> "Loop":
-        torch.manual_seed(5)
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        for _ in range(4):
-            for loss in losses_of(self.loader):
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        return self
-
-    def by_hand(self) -> "Loop":
-        def losses(batches: Iterable[Any]) -> Iterator[Tensor]:
-            for (inputs, targets), selection in batches:
-                outputs = self.model(inputs)
-                found = functional.cross_entropy(outputs, targets, reduction="none")
-                self.loader.record(selection, found, (outputs, targets))
-                yield (selection.weights * found).mean()
-
-        return self.train(losses)
-
-    def as_it_was(self) -> "Loop":
-        loss_fn = self.loader.loss_fn
-        return self.train(
-            lambda batches: (loss_fn(self.model(inputs), targets) for inputs, targets in batches)
-        )
-
-    @property
-    def memory(self) -> Any:
-        return bits(self.loader.state_dict()["parts"])
+def memory(training: Training) -> Any:
+    return bits(training.loader.state_dict()["parts"])
 
 
 @pytest.mark.parametrize("name", WORKING)
 def test_a_loop_that_takes_its_loss_from_the_loader_does_what_one_by_hand_does(name):
-    ours, theirs = Loop(WORKING[name]), Loop(WORKING[name], with_selection=True)
-    ours.as_it_was()
-    theirs.by_hand()
+    ours, theirs = Training(WORKING[name]), train(Training(WORKING[name]))
+    train(ours, ours.loader.loss_fn)
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
-    assert ours.memory == theirs.memory
+    assert memory(ours) == memory(theirs)
     # By hand, a gated strategy's first batch is scored to see that it can be.
     tried = 6 if name == "kath18" else 0
     stats = theirs.loader.stats
@@ -128,7 +91,7 @@ REDUCED = {
 @pytest.mark.parametrize("name", ["mean", "sum", "none", "function", "slots", "of rows"])
 def test_the_loss_is_reduced_as_the_users_is_in_no_less_precision_than_the_weights(name, dtype):
     given_loss, reduce = REDUCED[name]
-    loop = Loop(sb.infobatch(), given_loss, with_selection=True)
+    loop = Training(sb.infobatch(), loss_fn=given_loss)
     loss_fn = loop.loader.loss_fn
     for _ in range(3):
         for (inputs, targets), selection in loop.loader:
@@ -143,25 +106,24 @@ def test_the_loss_is_reduced_as_the_users_is_in_no_less_precision_than_the_weigh
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
-    ours, theirs = Loop(PLAIN[name]).as_it_was(), Loop(PLAIN[name])
-    theirs.train(
-        lambda batches: (theirs.loss_fn(theirs.model(each), targets) for each, targets in batches)
-    )
+    ours, theirs = Training(PLAIN[name]), Training(PLAIN[name])
+    train(ours, ours.loader.loss_fn)
+    train(theirs, theirs.loss_fn)
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
 
 
 def test_evaluation_gets_the_plain_loss_and_records_nothing():
-    loop = Loop(sb.auto())
+    loop = Training(sb.auto())
     loss_fn, seen = loop.loader.loss_fn, 0
-    for inputs, targets in loop.loader:
-        before = loop.memory
+    for (inputs, targets), _ in loop.loader:
+        before = memory(loop)
         with torch.no_grad():
             logits = loop.model.eval()(inputs)
             loop.model.train()
             assert torch.equal(loss_fn(logits, targets), loop.loss_fn(logits, targets))
             other = torch.zeros(3, dtype=torch.int64)
             assert loss_fn(logits[:3], other) == loop.loss_fn(logits[:3], other)
-        assert loop.memory == before
+        assert memory(loop) == before
         seen += 1
     assert seen
 
@@ -286,10 +248,10 @@ def test_a_loss_that_does_not_reduce_the_losses_that_it_returns_is_refused():
 def test_a_loss_with_a_state_of_its_own_counts_each_call_once_and_is_not_scored_with(own):
     def train(strategy: sb.Strategy, *, plain: bool) -> tuple[list[float], Noted]:
         loss_fn = Noted(generator=torch.Generator() if own else None)
-        loop = Loop(strategy, loss_fn)
+        loop = Training(strategy, loss_fn=loss_fn)
         torch.manual_seed(0)
         weighing = loss_fn if plain else loop.loader.loss_fn
-        return [weighing(loop.model(x), y).item() for x, y in loop.loader], loss_fn
+        return [weighing(loop.model(x), y).item() for (x, y), _ in loop.loader], loss_fn
 
     expected, theirs = train(sb.traditional(), plain=True)
     found, ours = train(sb.recorded_sb(1 / 2), plain=False)
@@ -350,9 +312,9 @@ class Odd(nn.CrossEntropyLoss):
     ],
 )
 def test_a_loss_of_an_unknown_reduction_or_of_one_number_is_refused(given_loss, said):
-    loop = Loop(sb.auto(), given_loss)
+    loop = Training(sb.auto(), loss_fn=given_loss)
     loss_fn = loop.loader.loss_fn
-    inputs, targets = next(iter(loop.loader))
+    (inputs, targets), _ = next(iter(loop.loader))
     with pytest.raises(sb.LossError, match=said):
         loss_fn(loop.model(inputs), targets)
 

@@ -109,12 +109,14 @@ class Exchange:
 def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
     """Return each rank's numbers, after checking that all ranks were built alike.
 
-    The values in `built` are compared as text. Each rank sends equally many numbers.
+    The values in `built` are compared as text. Each rank sends equally many numbers from 0 to
+    2**64 - 1.
     """
     content = json.dumps({name: str(value) for name, value in built.items()}).encode()
     # 63 bits, which fit into an int64 without a sign.
     digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1
-    message = torch.tensor([digest, len(content), *numbers])
+    signed = (number - 2**64 * (number >= 2**63) for number in numbers)  # as an int64 holds them
+    message = torch.tensor([digest, len(content), *signed])
     gathered = group.gather(message, "opens an epoch").tolist()
     # Whole texts are sent only if digests differ: an epoch usually costs one short message.
     if any(each[0] != digest for each in gathered):
@@ -132,4 +134,4 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
                 if first.get(name) != other.get(name)
             )
         )
-    return [each[2:] for each in gathered]
+    return [[number % 2**64 for number in each[2:]] for each in gathered]

@@ -1,6 +1,4 @@
-"""`SelectiveLoader`, which most users start from, built from the pipeline's stages.
+"""`SelectiveLoader`, which most users start from; read `selective_loader.py` first.
 
-`validation.py` checks the arguments, `assembly.py` builds the stages, and `checkpoint.py` reads
-and writes saved states. This package imports neither `_step` nor `_pruning`. Read
-`selective_loader.py` first.
+This package imports neither `_step` nor `_pruning`.
 """

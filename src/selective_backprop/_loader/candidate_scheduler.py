@@ -17,16 +17,15 @@ def end_of(scheduler: Any) -> int | None:
 class CandidateScheduler:
     """Step a learning-rate schedule as often as you would without selection.
 
-    A `SelectiveLoader` yields fewer batches than your data loader, often a number that is not known
-    in advance. If the schedule took one step for each yielded batch, training would end before the
-    schedule does, at a learning rate that is far too high. This wrapper makes the schedule take one
-    step for each batch of your data loader, even if its examples are skipped. Call
-    `scheduler.step()` after each training step, as you would without the wrapper.
+    A `SelectiveLoader` yields fewer batches than your data loader, so a schedule that took one step
+    for each would not come to its end. This wrapper makes it take one step for each batch of your
+    data loader, even if its examples are skipped. Call `scheduler.step()` after each training step,
+    as you would without the wrapper.
 
-    All other attributes, such as `state_dict`, are those of the scheduler that you pass. If all
-    examples of training's last batches are skipped, the schedule's last steps are not taken. With
-    several processes, all take the steps of the one whose data loader has come least far. So make
-    the schedule for the same number of steps on all: that of the shortest data loader.
+    Other attributes, such as `state_dict`, are those of your scheduler. If all examples of
+    training's last batches are skipped, the schedule's last steps are not taken. With several
+    processes, all take the steps of the one whose data loader has come least far. So make the
+    schedule for the same number of steps on all: that of the shortest data loader.
 
     Args:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
@@ -38,33 +37,15 @@ class CandidateScheduler:
 
     Raises:
         ConfigurationError: if the scheduler does not count steps (such as `ReduceLROnPlateau`), the
-            data loader has no length, or `accumulation` is not a whole number of at least 1. Also
-            if the scheduler's number of steps does not fit the loader's `epochs=`.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
-        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
-        >>> train_loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> linear = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=8)
-        >>> loader = sb.SelectiveLoader(train_loader, model, loss_fn, sb.random_backprop(1 / 4))
-        >>> scheduler = CandidateScheduler(linear, loader)
-        >>> for inputs, targets in loader:
-        ...     optimizer.zero_grad()
-        ...     loss_fn(model(inputs), targets).backward()
-        ...     optimizer.step()
-        ...     scheduler.step()
-        >>> loader.stats.batches, linear.last_epoch
-        (2, 8)
+            data loader has no length, or the scheduler's number of steps does not fit the loader's
+            `epochs=`.
     """
 
     def __init__(self, scheduler: Any, loader: Any, *, accumulation: int = 1) -> None:
         self._accumulation = int(check_whole("accumulation", accumulation))
         name = type(scheduler).__name__
-        if name == "ReduceLROnPlateau" or not isinstance(
-            getattr(scheduler, "last_epoch", None), int
-        ):
+        counts = isinstance(getattr(scheduler, "last_epoch", None), int)
+        if name == "ReduceLROnPlateau" or not counts:
             raise ConfigurationError(
                 f"{name} does not count steps in last_epoch, as torch's schedulers do. Step it "
                 "without CandidateScheduler"
@@ -75,14 +56,12 @@ class CandidateScheduler:
             )
         if loader.candidate_batches is None:
             raise ConfigurationError(
-                "the wrapped loader has no length, so its batches cannot be counted over epochs. "
-                "Give its data set a __len__, or step the schedule once an epoch"
+                "the wrapped loader has no length. Give its data set a __len__, or step the "
+                "schedule once an epoch"
             )
-        self.scheduler = scheduler
-        self._loader = loader
-        self._warned = False
-        inner: Any = getattr(loader, "_loader", loader)  # of an AcceleratedLoader
+        self.scheduler, self._loader, self._warned = scheduler, loader, False
         self._end = end_of(scheduler)
+        inner: Any = getattr(loader, "_loader", loader)  # of an AcceleratedLoader
         handshake, batches = inner._parts.handshake, inner.planned_batches
         if handshake is not None:
             handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
@@ -104,7 +83,7 @@ class CandidateScheduler:
     def step(self) -> None:
         """Take one step for every `accumulation` batches of your data loader since the last call.
 
-        After the schedule's last step, the learning rate stays as it is, and you are warned once.
+        After its last step, the schedule stays as it is, and you are warned once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made

@@ -1,4 +1,4 @@
-"""The state of a loader: its counts, its next epoch, and the contents of a saved state."""
+"""The state of a loader: its counts, its position, and the contents of a saved state."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,20 +11,29 @@ from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of
 from selective_backprop._pipeline.stages import PipelineState
+from selective_backprop.strategies import Strategy
 
 STATE_VERSION = 17
 HOST = torch.device("cpu")  # where indices are drawn
 
 
 class LoaderState:
-    """The training loop's position in a loader's batches, and the counts so far.
+    """The training loop's position in a loader's batches, and the counts so far."""
 
-    Only a loader with the same `built` can load a saved state.
-    """
-
-    def __init__(self, parts: LoaderParts, built: dict[str, Any]) -> None:
-        self._parts, self._built = parts, built
-        self._tally = parts.pipeline.tally
+    def __init__(self, parts: LoaderParts, strategy: Strategy) -> None:
+        source, options = parts.length_planner.source, parts.pipeline.options
+        self._loader = loader = source.loader
+        self._parts, self._tally = parts, parts.pipeline.tally
+        self._built = {
+            "strategy": repr(strategy),
+            "batch_size": parts.shape.batch_size,
+            "drop_last": bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
+            "examples": source.examples,
+            "rank": parts.ranks.rank,
+            "ranks": parts.ranks.size,
+            "leftovers": str(options.leftovers),
+            "generators": len(generators_of(loader)),
+        }
         self.next_epoch = 0  # which the next iteration begins or continues
         self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
@@ -36,12 +45,9 @@ class LoaderState:
     @property
     def stats(self) -> Stats:
         """The counts of examples so far."""
-        pipeline = self._parts.pipeline
-        now = {
-            "waiting": self.starts_at(self.next_epoch).waiting,
-            "dropped": pipeline.cursor.buffer.dropped + pipeline.buffer.state.dropped,
-            "nonfinite": pipeline.finite.skipped,
-        }
+        pipeline, waiting = self._parts.pipeline, self.starts_at(self.next_epoch).waiting
+        dropped = pipeline.cursor.buffer.dropped + pipeline.buffer.state.dropped
+        now = {"waiting": waiting, "dropped": dropped, "nonfinite": pipeline.finite.skipped}
         return Stats(**self._tally | now)
 
     @property
@@ -66,15 +72,15 @@ class LoaderState:
         """`runs`, or else what the next epoch will start with."""
         return self.runs or self.starts_at(self.next_epoch)
 
-    def begin(self) -> tuple[int, EpochStart | None]:
-        """Begin or continue the next epoch; return its number and, if continued, how it began."""
-        number, mid_epoch = self.next_epoch, self.mid_epoch
-        self._tally["epoch"] = number
-        start = mid_epoch or self.starts_at(number)
-        self.counts_at_epoch_start = start.counted
+    def begin(self) -> tuple[EpochStart, EpochStart | None]:
+        """Begin or continue the next epoch; return its start and, if continued, how it began."""
+        mid_epoch = self.mid_epoch
+        self._tally["epoch"] = self.next_epoch
+        self.start = mid_epoch or self.starts_at(self.next_epoch)
+        self.counts_at_epoch_start = self.start.counted
         self._begun = self._parts.pipeline.cursor, mid_epoch
-        self.start, self.next_epoch, self.mid_epoch, self.left = start, number + 1, None, None
-        return number, mid_epoch
+        self.next_epoch, self.mid_epoch, self.left = self.start.epoch + 1, None, None
+        return self.start, mid_epoch
 
     def leave(self) -> None:
         """End the running epoch early; states that are saved before another begins continue it."""
@@ -117,16 +123,13 @@ class LoaderState:
             "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
             "position": seal(parts.pipeline.state),
-            "generators": [each.get_state() for each in self._generators],
+            "generators": [each.get_state() for each in generators_of(self._loader)],
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
 
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
-        """Continue from what `state_dict()` returned; read everything before changing anything.
-
-        `close` ends the running epoch. It is called once the whole state has been read.
-        """
+        """Continue from a state; call `close` before anything is changed, once all was read."""
         check_state("loader", state, STATE_VERSION, self._built)
         pipeline = self._parts.pipeline
         _, _, seed, epoch, begun, stream, position, generators, stats, own = Saved(state).fields(
@@ -145,7 +148,7 @@ class LoaderState:
             stream.nothing()
         elif not isinstance(stream.value, Mapping):
             raise stream.refuse("a mapping")
-        held, drawn = self._generators, generators.items()
+        held, drawn = generators_of(self._loader), generators.items()
         if len(held) != len(drawn):  # a sampler that makes its generator late also seeds it
             held = drawn = []
         streams = [each.random_state(one.device) for each, one in zip(drawn, held, strict=True)]
@@ -169,11 +172,6 @@ class LoaderState:
                 # Losses recorded in this epoch are used from the next one on.
                 pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, number)
         self.next_epoch, self.mid_epoch, self.left = number, mid_epoch, None
-
-    @property
-    def _generators(self) -> list[torch.Generator]:
-        """The generators that the user's data loader draws from."""
-        return generators_of(self._parts.length_planner.source.loader)
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts that have a state, by name; the most expensive to load comes last."""

@@ -1,11 +1,132 @@
-"""One pass over a loader: which thread may take its batches, and when it ends."""
+"""The epochs of a loader, one at a time, each in one thread."""
 
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from selective_backprop._core.errors import LoaderError
+from selective_backprop._loader.assembly import LoaderParts, refuse_if_late
+from selective_backprop._loader.checkpoint import LoaderState
+from selective_backprop._loader.messages import Messages
+from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._pipeline.rows import Rows
+from selective_backprop._sampling.draws import Selection
+from selective_backprop.strategies import Strategy
+
+
+class Epochs:
+    """Run a loader's epochs, one at a time."""
+
+    def __init__(
+        self, parts: LoaderParts, strategy: Strategy, state: LoaderState, silent: bool
+    ) -> None:
+        self.messages = Messages(parts, strategy, state, silent)
+        self.loss: WeighingLoss | None = None  # None until it is taken from the loader
+        self._parts, self._strategy, self._state = parts, strategy, state
+        self._live: weakref.ref[Epoch] | None = None
+        self._even: Tensor | None = None  # weights of 1
+
+    def close(self) -> None:
+        """End the iterator of an earlier epoch."""
+        if self._live is not None and (live := self._live()) is not None:
+            live.close()
+
+    def break_off(self) -> None:
+        """Leave the running epoch, without ending its iterator, which is of the original."""
+        if self._state.start is not None:
+            self._live = None
+            self._state.leave()
+            if (memory := self._parts.pipeline.memory) is not None:
+                memory.close()
+
+    def begin(self, epoch: "Epoch") -> Generator[Any]:
+        """Return the next epoch's batches, for an iterator that takes the place of earlier ones."""
+        self.close()
+        # A weak reference, so that a loop that breaks off frees the iterator and its workers.
+        self._live = weakref.ref(epoch)
+        return self._run()
+
+    def _run(self) -> Generator[Any]:
+        state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
+        start, mid_epoch = state.begin()
+        try:
+            self.messages.epoch_begins(start.epoch)
+            if self.loss is not None:
+                self.loss.close()
+            if handshake is None:
+                refuse_if_late(pipeline.options)
+            else:
+                handshake.open(start, begun=mid_epoch is not None)
+            running = pipeline.run(start.epoch, mid_epoch)  # named, so that `leave` finds it runs
+            for rows in running:
+                self.messages.batch_comes(start.epoch)
+                pipeline.tally.count(kept=rows.count, batches=1)
+                yield self._hand_out(rows)
+                if self.loss is not None:
+                    self.loss.refuse_if_unused()
+            if handshake is not None:
+                handshake.close()  # before anything that may fail on one rank alone
+                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
+            if self.loss is not None:
+                self.loss.close()
+            self.messages.epoch_ends()
+            state.start = None
+        except BaseException:  # the loop was left, or something failed
+            state.leave()
+            raise
+
+    def _hand_out(self, rows: Rows) -> Any:
+        pipeline = self._parts.pipeline
+        tells = pipeline.options.with_selection
+        if self.loss is None and not tells:
+            return rows.batch
+        weights = self._ones(rows.count) if rows.weights is None else rows.weights
+        selection = Selection(rows.indices, weights)
+        if self.loss is not None:
+            self.loss.hand_out(rows.batch, selection, even=rows.weights is None)
+        if pipeline.feed is not None and rows.plain:
+            pipeline.feed.hand_out(weights)
+        return (rows.batch, selection) if tells else rows.batch
+
+    def _ones(self, count: int) -> Tensor:
+        """Return weights of 1; use one tensor again and again if the user does not get it."""
+        options = self._parts.pipeline.options
+        if options.with_selection:
+            return torch.ones(count, device=options.device)
+        if self._even is None or len(self._even) < count:
+            self._even = torch.ones(count, device=options.device)
+        return self._even[:count]
+
+    def length(self) -> int:
+        handshake, begins = self._parts.handshake, self._state.begins
+        with self._naming_strategy():
+            if handshake is None:
+                return self._parts.length_planner.batches(begins)
+            return handshake.batches if self._state.start else handshake.foresee(begins)
+
+    def lengths(self, epochs: int) -> list[int]:
+        handshake, begins = self._parts.handshake, self._state.begins
+        with self._naming_strategy():
+            if handshake is not None:
+                handshake.foresee(begins)
+            return self._parts.length_planner.lengths(begins, epochs)
+
+    @contextmanager
+    def _naming_strategy(self) -> Generator[None]:
+        try:
+            yield
+        except TypeError as error:
+            raise TypeError(
+                f"{self._strategy.name} does not know in advance how many batches it yields: "
+                f"{error}. Count the batches as they come. If a learning-rate schedule counts "
+                "steps, wrap it: sb.CandidateScheduler(scheduler, loader)."
+            ) from None
 
 
 class Epoch(Iterator[Any]):
@@ -17,10 +138,8 @@ class Epoch(Iterator[Any]):
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:
-        self._begin = begin
+        self._begin, self._thread, self._scores = begin, scores_in, scores_in is not None
         self._batches: Generator[Any] | None = None
-        self._scores_in = scores_in
-        self._thread = 0
         self._superseded = False
 
     def __next__(self) -> Any:
@@ -31,23 +150,19 @@ class Epoch(Iterator[Any]):
                 "SelectiveLoaders."
             )
         thread = threading.get_ident()
-        if self._scores_in not in (None, thread):
+        if self._thread not in (None, thread):
             raise LoaderError(
                 f"thread {threading.current_thread().name!r} asked for a batch, but the loader was "
-                "built in another thread. This strategy scores with the model, which changes the "
-                "model's mode and the random generators for a moment, so it must run in the thread "
-                "that trains. To read ahead, give the data loader workers (num_workers=, "
-                "prefetch_factor=) instead of using a thread. To train in another thread, build "
-                "the SelectiveLoader in it."
+                "built in another thread. This strategy scores with the model, so it must run in "
+                "the thread that trains. To read ahead, give the data loader workers instead "
+                "(num_workers=, prefetch_factor=). To train in another thread, build the "
+                "SelectiveLoader in it."
+                if self._scores
+                else "next() was called from a second thread, but one thread must take all batches "
+                "of an epoch"
             )
         if self._batches is None:
-            self._thread = thread
-            self._batches = self._begin(self)
-        elif thread != self._thread:
-            raise LoaderError(
-                "next() was called from a second thread, but one thread must take all batches of "
-                "an epoch"
-            )
+            self._thread, self._batches = thread, self._begin(self)
         return next(self._batches)
 
     def close(self) -> None:

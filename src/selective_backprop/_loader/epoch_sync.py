@@ -1,7 +1,7 @@
 """Begin an epoch on all ranks: compare how they were built, and share what they know."""
 
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ UNKNOWN = -1
 
 
 class RankState(NamedTuple):
-    """The state of a rank when an epoch begins."""
+    """The state of a rank when an epoch begins. The first three are the same on all ranks."""
 
     epoch: int
     filed: int  # number of scores that were ever filed in its history
@@ -30,11 +30,6 @@ class RankState(NamedTuple):
     recorded: int = 0
     classes: int = 0
     counted: int = 0
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """What must be the same on all ranks."""
-        return self.epoch, self.filed, self.begun
 
     def __str__(self) -> str:
         verb = "continues" if self.begun else "begins"
@@ -56,7 +51,6 @@ class EpochHandshake:
 
     group: Group
     lockstep: LockstepBatches
-    _: KW_ONLY
     built: dict[str, object]  # must be the same on all ranks
     buffers: tuple[SelectionBuffer, ...]  # all ranks seed their draws by rank 0's seed
     history: History | None
@@ -77,10 +71,10 @@ class EpochHandshake:
         openings = self._compare(start, begun)
         self._met = True
         for buffer in self.buffers:
-            buffer.seed_with(openings[0].seed % 2**64)
+            buffer.seed_with(openings[0].seed)
         failure = None
         if self.memory is not None and not begun:
-            sizes = [(each.scored, each.recorded, each.classes, each.counted) for each in openings]
+            sizes = [each[4:] for each in openings]
             failure = self.memory.merge(self.group, sizes, start.epoch)
         if failure is None:
             try:
@@ -124,18 +118,12 @@ class EpochHandshake:
         return max(0, self._own.candidates - candidates_seen)
 
     def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
-        """Return all ranks' states; refuse ranks with different epochs or histories."""
-        seed = self.buffers[0].seed[0] % 2**64
-        mine = RankState(
-            start.epoch,
-            0 if self.history is None else self.history.filed,
-            begun,
-            seed - 2**64 * (seed >= 2**63),  # as an int64 holds it
-            *(() if self.memory is None else self.memory.noted),
-        )
-        states = [RankState(*each) for each in compare(self.group, self.built, list(mine))]
+        filed = 0 if self.history is None else self.history.filed
+        noted = () if self.memory is None else self.memory.noted
+        mine = [start.epoch, filed, int(begun), self.buffers[0].seed[0] % 2**64, *noted]
+        states = [RankState(*each) for each in compare(self.group, self.built, mine)]
         for rank, other in enumerate(states):
-            if other.place != states[0].place:
+            if other[:3] != states[0][:3]:
                 raise LoaderError(
                     f"rank {rank} {other}, but rank 0 {states[0]}: all ranks must be at the same "
                     "point. Call set_epoch() with the same number on all ranks, and let each rank "
@@ -154,7 +142,6 @@ class EpochHandshake:
         return EpochForecast(False, batches, candidates, start.waiting)
 
     def _judge(self, ranks: list[EpochForecast]) -> EpochForecast:
-        """Return the least of each number over all ranks."""
         failed = [rank for rank, each in enumerate(ranks) if each.failed]
         if failed:
             raise LoaderError(

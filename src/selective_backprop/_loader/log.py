@@ -8,7 +8,7 @@ import torch
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole
-from selective_backprop._core.stats import ScoreStats, Stats
+from selective_backprop._core.stats import Stats
 from selective_backprop._loader.selective_loader import SelectiveLoader
 
 PREFIX = "selection/"  # before each name, so that logging tools show the values together
@@ -19,23 +19,12 @@ Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 class Log:
     """Write statistics of selection to your experiment log.
 
-    Call it with the loader after each training step. It writes one entry per `every` batches. The
-    names of the entry's values begin with `selection/`:
-
-    - `epoch`: the number of the epoch, from 0;
-    - `candidates`, `loaded`, `scored` and `kept`: numbers of examples since training began.
-      Candidates are all examples that your data loader offered, loaded or not;
-    - `rate`: kept candidates, as a share of all candidates since the previous entry;
-    - `cost`: the cost of all scoring and training so far. The unit is a forward pass of one
-      example;
-    - `plain_cost`: what training on every candidate would have cost, in the same unit;
-    - `least_class`, once an epoch, if classes are known: each class's share of the examples trained
-      on is divided by its share of the data, and the lowest of these ratios is written
-      (`SelectiveLoader.class_visits`);
-    - `wrong_labels`, once an epoch: the share of labels that look wrong
-      (`SelectiveLoader.wrong_labels`);
-    - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the recent scores that
-      candidates are compared with, if the strategy keeps such scores.
+    Call it with the loader after each training step. It writes one entry per `every` batches: the
+    epoch, counts of `loader.stats`, the costs of training with and without selection (in forward
+    passes of one example), `rate` (kept candidates, as a share of all since the previous entry),
+    mean and deciles of the recent scores and, once an epoch, `wrong_labels` and `least_class` (the
+    lowest ratio of a class's share of the examples trained on to its share of the data), as far as
+    they are known. Names begin with `selection/`.
 
     The step of an entry is the number of training batches so far. With several processes only rank
     0 writes, and its entries cover its own share of the data. For each entry, the CPU waits for
@@ -49,19 +38,7 @@ class Log:
         every: number of training batches from one entry to the next, at least 1.
 
     Raises:
-        ConfigurationError: if `to` is of another kind, or `every` is below 1.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
-        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-        >>> loader = sb.SelectiveLoader(loader, model, loss_fn, sb.random_backprop(rate=1 / 2))
-        >>> log = sb.Log(lambda values, step: print(step, values["selection/rate"]), every=2)
-        >>> for inputs, targets in loader:
-        ...     log(loader)
-        2 0.5
-        4 0.5
+        ConfigurationError: if `to` is of another kind.
     """
 
     def __init__(self, to: Any, *, every: int = 100) -> None:
@@ -70,13 +47,7 @@ class Log:
         self._last = Stats()
 
     def __call__(self, loader: SelectiveLoader, *, now: bool = False) -> None:
-        """Write an entry if `every` batches have passed since the last one.
-
-        Args:
-            loader: the loader whose selection is logged.
-            now: write an entry now, if there was a batch since the last entry. Use this at the end
-                of an epoch or of training.
-        """
+        """Write an entry if `every` batches have passed since the last one; `now`, if any has."""
         if not _writes():
             return
         stats = loader.stats
@@ -84,7 +55,13 @@ class Log:
             self._last = Stats()  # another loader
         passed = stats.batches - self._last.batches
         if passed >= (1 if now else self._every):
-            values = measure(stats, self._last, loader.scores)
+            counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
+            values = {name: float(getattr(stats, name)) for name in counted}
+            if not math.isnan(rate := stats.since(self._last).rate):
+                values["rate"] = rate
+            if (scores := loader.scores) is not None:
+                values["score_mean"] = scores.mean
+                values |= {f"score_p{tenth}0": scores.deciles[tenth] for tenth in range(1, 10)}
             if stats.epoch != self._last.epoch:
                 if (visits := loader.class_visits) is not None:
                     values["least_class"] = visits.least
@@ -94,27 +71,12 @@ class Log:
             self._last = stats
 
 
-def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return the values of an entry, by name; all are finite."""
-    counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
-    values = {name: float(getattr(stats, name)) for name in counted}
-    recent = stats.since(earlier)
-    if not math.isnan(recent.rate):
-        values["rate"] = recent.rate
-    if scores is not None:
-        values["score_mean"] = scores.mean
-        values |= {f"score_p{tenth}0": scores.deciles[tenth] for tenth in range(1, 10)}
-    return values
-
-
 def _writes() -> bool:
-    """Return whether this process writes."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     return not several or torch.distributed.get_rank() == 0
 
 
 def _writer(to: Any) -> Write:
-    """Return a function that writes an entry with the methods that the object has."""
     if hasattr(to, "add_scalar"):
 
         def write_scalars(values: Mapping[str, float], step: int) -> None:

@@ -6,7 +6,6 @@ import sys
 from selective_backprop._core.errors import LoaderError, warn
 from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.rows import Shape
 from selective_backprop._pipeline.source import Source
 from selective_backprop.strategies import Strategy
@@ -24,24 +23,15 @@ UNPINNED = (
 
 
 class Messages:
-    """Print lines to standard error, each once, and warn of epochs that cannot be meant.
-
-    Args:
-        silent: print nothing; warnings are given all the same.
-    """
+    """Print lines to standard error, each once, unless `silent`, and give warnings."""
 
     def __init__(
-        self,
-        parts: LoaderParts,
-        strategy: Strategy,
-        progress: Progress,
-        state: LoaderState,
-        silent: bool,
+        self, parts: LoaderParts, strategy: Strategy, state: LoaderState, silent: bool
     ) -> None:
-        self._parts, self._strategy, self._progress = parts, strategy, progress
-        self._state, self._silent = state, silent
+        self._parts, self._strategy, self._state = parts, strategy, state
+        self._progress = parts.pipeline.clock.progress
+        self._silent = self._said_lacking = silent or parts.ranks.rank > 0
         self._said = 0  # how many of the stages of `batch_comes` are over
-        self._said_lacking = silent
 
     def resumed(self) -> None:
         """Leave out the line that is printed when training begins."""
@@ -64,28 +54,27 @@ class Messages:
             return
         if not self._said:
             self._said = 1
-            print(
-                summarise(self._strategy, self._parts.shape, self._progress.source), file=sys.stderr
-            )
+            self._say(summarise(self._strategy, self._parts.shape, self._progress.source))
             if self._parts.pipeline.candidate_loader.unpinned:
                 print(UNPINNED, file=sys.stderr)
         if epoch and self._said == 1:
             self._said, memory = 2, self._parts.pipeline.memory
             wrong = None if memory is None else memory.ledger.wrong_labels
             if wrong is not None and wrong.is_clear:
-                lists = "sb.guide.audit(loader.ledger).top() lists them"
-                print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
+                self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
             if memory is not None and memory.label_noise.ordered:
-                print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
+                self._say(ORDERED)
         if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
             kept = before["kept"] / max(1, before["candidates"])
             little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
             if little == (self._said == 2):  # it is said once, and taken back once
                 why = "hardly anything to skip so far" if little else "by now it skips some"
-                said = f"kept {kept:.0%} of the examples in {epoch} epochs: {why}"
-                print(f"{self._strategy.name}: {said}", file=sys.stderr)
+                self._say(f"kept {kept:.0%} of the examples in {epoch} epochs: {why}")
             self._said = 3 if little else 4
+
+    def _say(self, text: str) -> None:
+        print(f"{self._strategy.name}: {text}", file=sys.stderr)
 
     def epoch_ends(self) -> None:
         """Say once that examples have no target; warn if the epoch yielded no batch."""
@@ -93,7 +82,7 @@ class Messages:
         remembered = memory is not None and memory.lacking
         if not self._said_lacking and (remembered or (rows is not None and bool(rows.any()))):
             self._said_lacking = True
-            print(f"{self._strategy.name}: {LACKING}", file=sys.stderr)
+            self._say(LACKING)
         if self._state.stats.batches == self._state.counts_at_epoch_start["batches"]:
             self._warn_if_barren()
 
@@ -101,28 +90,26 @@ class Messages:
         after, candidates_seen = self._state.stats, self._state.candidates_seen
         if not candidates_seen and not self._parts.cut:
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
-        why = {
-            f" {after.ties:.0%} of the recent scores are ties: equal scores never rank above one "
-            "another.": after.ties,
-            f" So far, {after.nonfinite} were skipped because their losses are not finite.": (
-                after.nonfinite
-            ),
-            f" So far, {after.dropped} were dropped because they did not fill a batch: use "
-            "leftovers='carry' or a smaller batch size.": after.dropped,
-            " If this happens in every epoch, use a smaller batch size.": after.waiting,
-        }
+        why = ""
+        if after.ties:
+            why += (
+                f" {after.ties:.0%} of the recent scores are ties, which never outrank each other."
+            )
+        if after.nonfinite:
+            why += f" So far, {after.nonfinite} were skipped because their losses are not finite."
+        if after.dropped:
+            why += f" So far, {after.dropped} were dropped because they did not fill a batch."
         warn(
             f"epoch {after.epoch + 1} yielded no training batch: it had {candidates_seen} "
-            f"candidates, and {after.waiting} examples wait until they fill a batch."
-            f"{''.join(reason for reason, applies in why.items() if applies)}"
+            f"candidates, and {after.waiting} examples wait until they fill a batch.{why} If this "
+            "happens in every epoch, use leftovers='carry' or a smaller batch size."
         )
 
 
 def summarise(strategy: Strategy, shape: Shape, source: Source) -> str:
-    """Return one line: what is selected, from when on, and how many steps to expect."""
+    """Return what is selected, from when on, and how many steps to expect."""
     size = f"batches of {shape.batch_size}" if shape.batch_size else ""
-    found = f"{strategy.name}: {_selection(strategy)}", size, _steps(strategy, shape, source)
-    return " · ".join(filter(None, found))
+    return " · ".join(filter(None, (_selection(strategy), size, _steps(strategy, shape, source))))
 
 
 def _selection(strategy: Strategy) -> str:

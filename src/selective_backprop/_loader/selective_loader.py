@@ -2,9 +2,7 @@
 
 import copy
 import threading
-import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -15,57 +13,38 @@ from selective_backprop._batches.losses import (
     IGNORED,
     LossFunction,
     ignored_label,
-    is_no_cross_entropy,
     label_smoothing,
     without_ignored,
 )
 from selective_backprop._batches.structure import Layout
+from selective_backprop._core import options
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import (
-    check_flag,
-    check_number,
-    check_pad,
-    check_paths,
-    check_whole,
-    choose,
-    find_device,
-)
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.assembly import assemble, refuse_if_late
+from selective_backprop._loader import validation
+from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._loader.epoch import Epoch
-from selective_backprop._loader.messages import Messages
-from selective_backprop._loader.validation import (
-    check_fit,
-    check_length,
-    check_use,
-    warn_if_not_sharded,
-    warn_if_regrouped,
-    warn_of_loss,
-)
+from selective_backprop._loader.epoch import Epoch, Epochs
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import ClassVisits, Ledger, WrongShare
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
-from selective_backprop._pipeline.phases import Progress
-from selective_backprop._pipeline.resume_point import generators_of
-from selective_backprop._pipeline.rows import Leftovers, Rows
+from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
-from selective_backprop.strategies._strategy import Strategy, check_loss, check_strategy
+from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._strategy import check_strategy
 
 
 class SelectiveLoader:
     """Wrap a data loader, and yield full batches of the examples worth training on.
 
-    Iterate over this loader instead of yours. The examples that your data loader offers are
-    called candidates. The current model scores each batch of candidates, usually by their losses,
-    and the strategy chooses some of them. Chosen examples wait until they fill a training batch. If
-    a strategy needs no scores from the current model, it chooses before loading, so skipped
-    examples are never loaded.
+    Iterate over this loader instead of yours, whose examples are called candidates. The current
+    model scores each batch of candidates, usually by their losses, and the strategy chooses some of
+    them, which wait until they fill a training batch. If a strategy needs no scores from the
+    current model, it chooses before loading, so skipped examples are never loaded.
 
     Scoring does not change the model's train or eval mode, its buffers or any random generator.
     Your data loader is not changed either. If the strategy scores with the model, build this loader
@@ -73,13 +52,13 @@ class SelectiveLoader:
 
     Args:
         loader: a `torch.utils.data.DataLoader` with any data set, sampler and collate function.
-        model: the model that you train. Candidates are moved to its device, and it scores them.
+        model: the model that you train; it scores candidates, which are moved to its device.
         loss_fn: your loss, called as `loss_fn(outputs, targets)`. It must have a `reduction`
             option, or return one loss per example. May be None if you pass `losses`, or if the
             strategy does not score.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`. Use it if
-            your batches are not pairs `(inputs, targets)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, for
+            batches that are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns the `(outputs, targets)` that `loss_fn` is
             called with; by default `(model(inputs), targets)`.
         batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
@@ -87,49 +66,32 @@ class SelectiveLoader:
         epochs: number of epochs that you will train. Strategies that select only during a part of
             training need it.
         progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
-            instead of `epochs` if something else ends training, such as a time limit. It is called
-            when a batch's indices are drawn; with workers, that is a few batches ahead of training.
-        leftovers: what happens to rows that are left over at an epoch's end because they do not
-            fill a batch, or a window (the candidates that one batch is chosen from). `"carry"`
-            keeps them for the next epoch, `"flush"` makes a shorter batch, `"drop"` discards them.
-        with_selection: yield `(batch, selection)` instead of `batch`, for loops that weight and
-            record losses themselves. The `Selection` holds each row's weight and its index in the
-            data set.
+            instead of `epochs` if something else ends training, such as a time limit. With workers,
+            it is called a few batches ahead of training.
+        leftovers: what happens at an epoch's end to rows that do not fill a batch, or a window (the
+            candidates that one batch is chosen from): `"carry"` keeps them for the next epoch,
+            `"flush"` makes a shorter batch, `"drop"` discards them.
+        with_selection: yield `(batch, selection)`, for loops that weight and record losses
+            themselves. The `Selection` holds each row's weight and its index in the data set.
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
             its width differs between batches. A path consists of the keys, field names and
             positions that lead to the tensor, joined by dots.
-        whole: paths of the parts of a batch that are passed on whole, not row by row. They must be
-            the same in every batch.
+        whole: paths of the parts of a batch that are the same in every batch, and passed on whole.
         device: candidates are scored and yielded on this device; by default the model's.
         generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
-            Drawing does not change the state of any generator.
+            Drawing does not change its state.
         nonfinite: what to do if a loss is infinite or NaN: `"raise"` an error, `"skip"` the
             example, or `"select"` it.
         stopwatch: counts the seconds spent on `"load"`, `"score"` and `"select"`.
-        process_group: the `torch.distributed` processes that share the data; by default all. They
-            train on equally many batches, and their scores are ranked together.
-        overlap: let processes exchange scores while a batch is trained on. This has an effect only
-            in epochs for which all processes know that they have equally many batches. It does not
-            change which examples are selected. If a process fails, the others train on one batch
-            more, or try to: with DDP they wait until that process or the group's timeout ends.
-        quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
-            says what is selected and how many steps to expect. Later lines say if labels look wrong
-            or hardly anything is skipped so far.
+        process_group: the `torch.distributed` processes that share the data; by default all.
+        overlap: let processes exchange scores while a batch is trained on, if all know that they
+            have equally many. If one fails, the others train, or wait in DDP, for one batch more.
+        quiet: print nothing; by default, rank 0 prints what is selected to standard error.
 
     Raises:
         ConfigurationError: if an option or a combination of options cannot work, such as
             `MSELoss` with a strategy that needs a cross-entropy.
         LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
-        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
-        >>> strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
-        >>> loader = sb.SelectiveLoader(loader, model, loss_fn, strategy)
-        >>> [len(targets) for inputs, targets in loader]
-        [8, 8, 8, 8]
     """
 
     def __init__(
@@ -156,58 +118,38 @@ class SelectiveLoader:
         overlap: bool = False,
         quiet: bool = False,
     ) -> None:
-        strategy = check_strategy(strategy)
-        if isinstance(loss_fn, WeighingLoss):  # of an earlier loader: a cell was run again
-            loss_fn = loss_fn.given
-        source = open_source(loader)
+        strategy, source = check_strategy(strategy), open_source(loader)
         if batch_size is not None:
-            batch_size = int(check_whole("batch_size", batch_size))
+            batch_size = int(options.check_whole("batch_size", batch_size))
         if strategy.subset is not None:
             source = source.within(strategy.subset, batch_size)
-        check_fit(strategy, source, losses, outputs)
-        check_loss(strategy, is_no_cross_entropy(loss_fn))
-        epochs = check_number("epochs", epochs, above=0, optional=True)
-        check_length(strategy, source, epochs, progress)
-        options = LoaderOptions(
+        loss_fn = WeighingLoss.unwrapped(loss_fn)  # of an earlier loader: a cell was run again
+        validation.check_fit(strategy, source, loss_fn, losses, outputs)
+        self._progress = validation.check_length(strategy, source, epochs, progress)
+        self._source, self._strategy = source, strategy
+        self._options = LoaderOptions(
             model=model,
             loss_fn=loss_fn,
             losses=losses,
             outputs=outputs,
             batch_size=batch_size,
-            leftovers=choose("leftovers", leftovers, Leftovers),
-            with_selection=check_flag("with_selection", with_selection),
-            layout=Layout(check_paths("whole", whole), check_pad(pad)),
-            device=find_device(model, device),
+            leftovers=options.choose("leftovers", leftovers, Leftovers),
+            with_selection=options.check_flag("with_selection", with_selection),
+            layout=Layout(options.check_paths("whole", whole), options.check_pad(pad)),
+            device=options.find_device(model, device),
             seed=generator.initial_seed() if generator else torch.initial_seed(),
-            nonfinite=choose("nonfinite", nonfinite, NonFinite),
+            nonfinite=options.choose("nonfinite", nonfinite, NonFinite),
             stopwatch=stopwatch,
             process_group=process_group,
-            overlap=check_flag("overlap", overlap),
+            overlap=options.check_flag("overlap", overlap),
         )
-        self._source, self._strategy, self._options = source, strategy, options
-        self._thread = threading.get_ident()
-        self._ignored = ignored_label(options.loss_fn)
-        self._progress = Progress(source, epochs, progress)
-        self._parts = assemble(source, strategy, self._progress, options)
-        warn_if_regrouped(strategy, source, self._parts.shape)
-        if self._parts.ledger is not None:
-            warn_if_not_sharded(strategy, source, self._parts.ranks)
-        built = {
-            "strategy": repr(strategy),
-            "batch_size": self._parts.shape.batch_size,
-            "drop_last": bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
-            "examples": source.examples,
-            "rank": self._parts.ranks.rank,
-            "ranks": self._parts.ranks.size,
-            "leftovers": str(options.leftovers),
-            "generators": len(generators_of(source.loader)),
-        }
-        self._state = LoaderState(self._parts, built)
-        self._live: weakref.ref[Epoch] | None = None
-        self._even: Tensor | None = None  # weights of 1
-        self._loss: WeighingLoss | None = None
-        silent = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
-        self._messages = Messages(self._parts, strategy, self._progress, self._state, silent)
+        self._parts = assemble(source, strategy, self._progress, self._options)
+        validation.warn_of_sampler(strategy, source, self._parts)
+        self._state = LoaderState(self._parts, strategy)
+        silent = options.check_flag("quiet", quiet)
+        self._epochs = Epochs(self._parts, strategy, self._state, silent)
+        self._thread = threading.get_ident() if strategy.scores else None
+        self._ignored, self._smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
 
     @property
     def dataset(self) -> Any:
@@ -235,48 +177,44 @@ class SelectiveLoader:
 
         A loss belongs to the batch that the loader handed out last, row by row, in order. So read
         this attribute before the loop, and compute the loss of a batch before you take the next.
-        Your loop may change the targets, for example cast them or make them one-hot. If you compute
-        the loss in parts, pass slices of the batch's own targets, which say which rows they are;
-        changed targets must come in order, and all of them. Targets may be flattened, as in
-        `loss_fn(logits.view(-1, classes), labels.view(-1))`. If a loss may belong to other
-        examples, a `LossError` says so. If your loop takes batches ahead, pass `with_selection` to
-        the loader, and weight and record losses yourself.
+        You may cast, encode or flatten the targets. If you compute the loss in parts, pass slices
+        of the batch's own targets, or changed targets in order, and all of them. If a loss may
+        belong to other examples, a `LossError` says so. If your loop takes batches ahead, pass
+        `with_selection` to the loader, and weight and record losses yourself.
 
-        The wrapped loss multiplies each loss by the weight of its row. If your loss is a mean of
-        cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
-        the number of targets that are not ignored, or the sum of their class weights. If all row
-        weights are 1, value and gradient therefore equal those of your loss. One case differs: if
-        all targets of a batch are ignored, the result is 0 instead of NaN. The first call compares
-        the two if your loss is not a module of torch, and raises a `LossError` if they differ.
+        Each loss is multiplied by the weight of its row. The sum is divided by the same number as
+        in your loss: if that is a mean of cross-entropies, by the number of targets that are not
+        ignored, or the sum of their class weights. So if all row weights are 1, value and gradient
+        equal those of your loss, except that they are 0 instead of NaN if all targets are ignored.
+        The first call compares the two if your loss is not a module of torch, and raises a
+        `LossError` if they differ.
 
-        The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
-        `auto`, compute from this loss how probable the model finds the label, so they refuse losses
-        other than cross-entropies. For these strategies, the effect of label smoothing, class
-        weights and soft targets is removed: a loss as low as possible is recorded as 0.
+        The recorded loss of a row is the mean over its tokens or pixels. For strategies that need
+        cross-entropies, such as `auto`, the effect of label smoothing, class weights and soft
+        targets is removed: a loss as low as possible is recorded as 0.
 
         With gradients off, or with the model in eval mode, your loss is called unchanged, and
-        nothing is recorded: evaluate that way. If the strategy neither weights nor remembers rows,
-        your loss is also called unchanged. In that case losses are recorded only if the strategy
-        has a gate, the part that decides when to select.
+        nothing is recorded: evaluate that way. It is also called unchanged if the strategy neither
+        weights nor remembers rows.
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
         """
-        if self._loss is None:
+        if self._epochs.loss is None:
             if self._options.loss_fn is None:
                 raise ConfigurationError(
                     "the loader was built with no loss function: pass your loss as loss_fn"
                 )
             weighs = self._strategy.selector.terms.reweights or self.ledger is not None
             works = weighs or self._parts.pipeline.feed is not None
-            self._loss = WeighingLoss(
+            self._epochs.loss = WeighingLoss(
                 self._options.loss_fn,
                 self.record if works else None,
                 self._options.model,
                 weighs=weighs,
                 confidence=self._strategy.selector.terms.confidence,
             )
-        return self._loss
+        return self._epochs.loss
 
     @property
     def next_epoch(self) -> int:
@@ -350,9 +288,8 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        A strategy that remembers the score of each example ranks against all these scores, as they
-        were when the epoch began. Other strategies rank against recent scores. Reading this makes
-        the CPU wait for the GPU.
+        These are the remembered scores as they were when the epoch began, or else recent scores.
+        Reading this makes the CPU wait for the GPU.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -362,90 +299,49 @@ class SelectiveLoader:
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number in this loader and your sampler, batch sampler or data set.
 
-        If the loader was about to continue another epoch from a saved state, it skips the rest of
-        that epoch. If your loop left an epoch in the middle, a state saved from now on does not
-        continue it.
-
-        Raises:
-            ConfigurationError: if `epoch` is not a whole number of at least 0.
+        Numbers begin at 0. If the loader was about to continue another epoch, from a saved state or
+        because your loop left it in the middle, the rest of that epoch is given up.
         """
-        epoch = check_whole("epoch", epoch, least=0)
+        epoch = options.check_whole("epoch", epoch, least=0)
         self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
     def __len__(self) -> int:
         """Return the number of batches of the running epoch or, between epochs, of the next one.
 
-        The number is exact, and may differ from epoch to epoch. A strategy that draws by remembered
-        scores, such as `auto`, knows it once the previous epoch has ended, unless your data loader
-        drops its last batch.
-
-        With a subset, a sampler of your own is taken to draw each example once. If it may repeat
-        examples, give it an attribute `replacement = True`: then the number is not known.
+        It may differ from epoch to epoch. A strategy that draws by remembered scores, such as
+        `auto`, knows it once the previous epoch has ended, unless your data loader drops its last
+        batch. With a subset, a sampler of your own is taken to draw each example once; if it may
+        repeat examples, give it an attribute `replacement = True`.
 
         Raises:
             TypeError: if the number is not known in advance.
         """
-        handshake, state = self._parts.handshake, self._state
-        with self._naming_strategy():
-            if handshake is None:
-                return self._parts.length_planner.batches(state.begins)
-            running = state.start is not None
-            return handshake.batches if running else handshake.foresee(state.begins)
+        return self._epochs.length()
 
     def lengths(self, epochs: int) -> list[int]:
-        """Return how many batches this loader yields in each of `epochs` epochs.
+        """Return the number of batches of each of `epochs` epochs; TypeError if unknown.
 
         The first of these epochs is the running one or, between epochs, the next one.
-
-        Raises:
-            ConfigurationError: if `epochs` is not a whole number of at least 0.
-            TypeError: if the numbers cannot be known in advance.
         """
-        epochs = check_whole("epochs", epochs, least=0)
-        handshake, start = self._parts.handshake, self._state.begins
-        with self._naming_strategy():
-            if handshake is not None:
-                handshake.foresee(start)
-            return self._parts.length_planner.lengths(start, epochs)
-
-    @contextmanager
-    def _naming_strategy(self) -> Generator[None]:
-        """Name the strategy in an error about lengths, and say what to do instead."""
-        try:
-            yield
-        except TypeError as error:
-            raise TypeError(
-                f"{self._strategy.name} does not know in advance how many batches it yields: "
-                f"{error}. Count the batches as they come. If a learning-rate schedule counts "
-                "steps, wrap it: sb.CandidateScheduler(scheduler, loader)."
-            ) from None
+        return self._epochs.lengths(options.check_whole("epochs", epochs, least=0))
 
     def __bool__(self) -> bool:
         """Return True, since an empty data loader cannot be wrapped."""
         return True
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: a copy would score with another model than the one in training.
-
-        Raises:
-            TypeError: always.
-        """
+        """Raise a TypeError: a copy would score with another model than the one in training."""
         raise TypeError(
-            "a SelectiveLoader cannot be pickled: it scores with the model in training, which "
-            "another process does not share. Build it in the process that trains, and continue "
-            "there with load_state_dict(loader.state_dict())."
+            "a SelectiveLoader cannot be pickled: it scores with the model in training. Build it "
+            "in the process that trains, and call load_state_dict(loader.state_dict()) there."
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SelectiveLoader":
         """Return a copy with copies of all parts, including the model; it has no running epoch."""
         memo[id(self)] = clone = object.__new__(type(self))
         vars(clone).update(copy.deepcopy(vars(self), memo))
-        if clone._state.start is not None:  # the copy breaks the running epoch off
-            clone._live = None
-            clone._state.leave()
-            if (memory := clone._parts.pipeline.memory) is not None:
-                memory.close()
+        clone._epochs.break_off()
         return clone
 
     def __iter__(self) -> Iterator[Any]:
@@ -455,13 +351,13 @@ class SelectiveLoader:
             ConfigurationError: if the strategy weights rows or selects by recorded losses, but you
                 have neither taken `loss_fn` from this loader nor passed `with_selection=True`.
         """
-        if self._loss is None:
+        if self._epochs.loss is None:
             if not self._options.with_selection:
-                check_use(self._strategy)
-            warn_of_loss(self._strategy, self._options.loss_fn)
+                validation.check_use(self._strategy)
+            validation.warn_of_loss(self._strategy, self._options.loss_fn)
         if (feed := self._parts.pipeline.feed) is not None:
-            feed.taken = self._loss is not None
-        return Epoch(self._begin, self._thread if self._strategy.scores else None)
+            feed.taken = self._epochs.loss is not None
+        return Epoch(self._epochs.begin, self._thread)
 
     def record(
         self,
@@ -474,44 +370,38 @@ class SelectiveLoader:
     ) -> None:
         """Record the losses of a training step, for strategies that select by recorded losses.
 
-        You need not call this if your loop calls `loader.loss_fn`, which records by itself.
-        Recorded losses are used from the next epoch on. Strategies that do not need them ignore
-        them, so the same loop works with every strategy. While selection is off, a gate (the part
-        of a strategy that decides when to select) reads these losses instead of scoring candidates.
+        `loader.loss_fn` does this by itself. Recorded losses are used from the next epoch on, but
+        a gate, which decides when to select, reads them at once. Other strategies ignore them.
 
         Args:
             selection: the selection that this loader yielded with the batch, or a part of it.
             losses: one loss per row of the selection, `[row]`, not multiplied by the row's weight.
                 Their gradients are not used.
-            outputs: the pair `(outputs, targets)` of these rows. `wrong_labels` needs it, and so
-                does a gate that reads the errors of predictions, such as that of `kath18`.
-            targets: the targets of these rows, by default those in `outputs`. `auto` learns from
-                them which class each example has, if each row has one target: a class index, or
-                a float of 0 (no) or 1 (yes). They also tell which rows have no target: those whose
-                loss is 0 and whose targets are all ignored by `loss_fn`, or NaN.
+            outputs: the pair `(outputs, targets)` of these rows, for `wrong_labels` and `kath18`.
+            targets: the targets of these rows, by default those in `outputs`. `auto` reads each
+                example's class from them: a class index, or a float of 0 (no) or 1 (yes). A row has
+                no target if its loss is 0 and its targets are all ignored by `loss_fn`, or NaN.
             smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
                 by default that of `loss_fn`.
 
         Raises:
-            ConfigurationError: if `smoothing` is out of its range.
             LossError: if the numbers of losses and rows differ, if losses on the CPU are NaN or
                 infinite and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets
                 other losses.
             LoaderError: if `selection` is not a `Selection`, or its rows have no indices.
         """
-        pipeline = self._parts.pipeline
         if not isinstance(selection, Selection):
             raise LoaderError(
                 "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
-        epoch = max(0, pipeline.cursor.epoch)
-        if smoothing is not None:
-            smoothing = check_number("smoothing", smoothing, least=0, below=1)
-        elif not epoch:  # later, no labels are judged
-            smoothing = label_smoothing(self._options.loss_fn)
-        if self._loss is not None:
-            self._loss.used = True
+        pipeline = self._parts.pipeline
+        if smoothing is None:
+            smoothing = self._smoothing
+        else:
+            smoothing = options.check_number("smoothing", smoothing, least=0, below=1)
+        if self._epochs.loss is not None:
+            self._epochs.loss.used = True
         if targets is None and outputs is not None:
             targets = outputs[1]
         if self._ignored != IGNORED:  # it might be taken for a class
@@ -519,15 +409,8 @@ class SelectiveLoader:
             if outputs is not None:
                 outputs = outputs[0], without_ignored(self._ignored, outputs[1])
         if pipeline.memory is not None:
-            pipeline.memory.record(
-                selection,
-                losses,
-                self._options.nonfinite,
-                epoch,
-                targets,
-                outputs,
-                smoothing or 0.0,
-            )
+            policy, epoch = self._options.nonfinite, max(0, pipeline.cursor.epoch)
+            pipeline.memory.record(selection, losses, policy, epoch, targets, outputs, smoothing)
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
 
@@ -535,86 +418,21 @@ class SelectiveLoader:
     def wrong_labels(self) -> WrongShare | None:
         """The share of labels that look wrong, with its 95 % interval; None if it is not estimated.
 
-        `auto` estimates this share in the second half of the first epoch, from the outputs that
-        `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
-        known from the second epoch on. Only labels that the model finds improbable are counted, so
-        mix-ups between classes that look alike are missed. If examples are stored by class and not
-        shuffled, nothing is estimated.
+        `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
+        gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). Only labels that the
+        model finds improbable are counted, so mix-ups between classes that look alike are missed.
+        If examples are stored by class and not shuffled, nothing is estimated.
         """
         return None if self.ledger is None else self.ledger.wrong_labels
-
-    def _begin(self, epoch: Epoch | None) -> Generator[Any]:
-        """Close any earlier iterator, and return the batches of `epoch`."""
-        live = None if self._live is None else self._live()
-        if live is not None:
-            live.close()
-        # A weak reference, so that a loop that breaks off frees the iterator and its workers.
-        self._live = None if epoch is None else weakref.ref(epoch)
-        return self._run()
-
-    def _run(self) -> Generator[Any]:
-        """Yield the coming epoch's batches."""
-        state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
-        number, mid_epoch = state.begin()
-        try:
-            self._messages.epoch_begins(number)
-            if self._loss is not None:
-                self._loss.close()
-            if handshake is None:
-                refuse_if_late(self._options)
-            else:
-                assert state.start is not None  # an epoch has begun
-                handshake.open(state.start, begun=mid_epoch is not None)
-            running = pipeline.run(number, mid_epoch)  # named, so that `leave` finds it running
-            for rows in running:
-                self._messages.batch_comes(number)
-                pipeline.tally.count(kept=rows.count, batches=1)
-                yield self._hand_out(rows)
-                if self._loss is not None:
-                    self._loss.refuse_if_unused()
-            if handshake is not None:
-                handshake.close()  # before anything that may fail on one rank alone
-            if self._loss is not None:
-                self._loss.close()
-            if handshake is not None:
-                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
-            self._messages.epoch_ends()
-            state.start = None
-        except BaseException:  # the loop was left, or something failed
-            state.leave()
-            raise
-
-    def _hand_out(self, rows: Rows) -> Any:
-        if self._loss is None and not self._options.with_selection:
-            return rows.batch
-        weights = rows.weights
-        if weights is None:
-            weights = self._ones(rows.count)
-        selection = Selection(rows.indices, weights)
-        if self._loss is not None:
-            self._loss.hand_out(rows.batch, selection, even=rows.weights is None)
-        if self._parts.pipeline.feed is not None and rows.plain:
-            self._parts.pipeline.feed.hand_out(weights)
-        return (rows.batch, selection) if self._options.with_selection else rows.batch
-
-    def _ones(self, count: int) -> Tensor:
-        """Return weights of 1; use one tensor again and again if the user does not get it."""
-        if self._options.with_selection:
-            return torch.ones(count, device=self._options.device)
-        if self._even is None or len(self._even) < count:
-            self._even = torch.ones(count, device=self._options.device)
-        return self._even[:count]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state after the last batch that your training loop received.
 
-        The state includes the examples that wait to fill a batch. If you save it in the middle of
-        an epoch, or after `break` or an error ended your loop in the middle, training continues
-        with the rest of that epoch. The indices of its earlier batches are then drawn again, but
-        these batches are not loaded. The rest is given up once you begin the next epoch or call
-        `set_epoch`. If examples have no indices, as in an iterable data set, training always
-        continues with a new epoch, unless your data loader can save its position.
-        `torch.load(weights_only=True)` can read a saved state.
+        It includes the examples that wait to fill a batch. In the middle of an epoch, or after
+        `break` or an error ended your loop there, training continues with the rest of that epoch,
+        without loading its earlier batches again; `set_epoch` and a new epoch give this rest up. If
+        examples have no indices, training continues with a new epoch, unless your data loader can
+        save its position. `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.
@@ -626,8 +444,7 @@ class SelectiveLoader:
 
         Raises:
             ConfigurationError: if the state is damaged, or comes from an incompatible release or a
-                loader that was built differently. The message names the difference. The loader is
-                then unchanged and can still be used, even in the middle of an epoch.
+                loader that was built differently. The loader is then unchanged.
         """
-        self._state.load_state_dict(state, lambda: self._begin(None))
-        self._messages.resumed()
+        self._state.load_state_dict(state, self._epochs.close)
+        self._epochs.messages.resumed()

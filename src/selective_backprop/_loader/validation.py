@@ -6,17 +6,20 @@ from typing import Any
 from selective_backprop._batches.losses import (
     class_weights,
     find_outputs,
+    is_no_cross_entropy,
     label_smoothing,
 )
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
-from selective_backprop._distributed.group import Ranks
-from selective_backprop._pipeline.rows import Shape
+from selective_backprop._core.options import check_number
+from selective_backprop._loader.assembly import LoaderParts
+from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.source import Source
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._strategy import check_loss
 
 
-def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> None:
-    """Refuse a strategy that cannot work with this loader."""
+def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, outputs: Any) -> None:
+    """Refuse a strategy that cannot work with this loader or this loss."""
     needs, draws_early = strategy.needs, _draws_early(strategy)
     by_index = needs is not None and (needs.indices or needs.remembers)
     if not source.indexed and (draws_early or by_index):
@@ -32,6 +35,7 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
             f"{strategy.name} needs the model's outputs, but losses= gives only losses. Pass "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
+    check_loss(strategy, is_no_cross_entropy(loss_fn))
 
 
 def _draws_early(strategy: Strategy) -> bool:
@@ -40,12 +44,18 @@ def _draws_early(strategy: Strategy) -> bool:
     return not strategy.selector.terms.keeps_everything and (needs is None or not needs.passes)
 
 
-def warn_if_regrouped(strategy: Strategy, source: Source, shape: Shape) -> None:
-    """Warn if training batches join examples of several batches of the user's batch sampler."""
-    remembers = strategy.needs is not None and strategy.needs.remembers
-    early = _draws_early(strategy) or strategy.subset is not None or remembers
+def warn_of_sampler(strategy: Strategy, source: Source, parts: LoaderParts) -> None:
+    """Warn if batches join what the user's sampler keeps apart, or all ranks draw everything."""
+    remembers, shape = strategy.needs is not None and strategy.needs.remembers, parts.shape
+    if remembers and parts.ranks.size > 1 and parts.ranks.rank == 0 and source.draws_all:
+        warn(
+            f"each of the {parts.ranks.size} ranks draws all {source.examples:,} examples of its "
+            "data set. To divide the data, pass DataLoader(data, sampler=DistributedSampler(data))."
+            f" If each rank has other data, join them in one data set: {strategy.name} takes "
+            "examples with the same index for the same example"
+        )
     how, cure = "draws before loading and ", ""
-    if not early:
+    if not (_draws_early(strategy) or strategy.subset is not None or remembers):
         # Another sampler may yield single indices, of examples that are batches themselves.
         if source.attribute != "batch_sampler" or (shape.unchanged and shape.keeps_everything):
             return
@@ -71,10 +81,7 @@ def warn_of_loss(
     loss_fn: Any,
     do: str = "take the loss from the loader before the loop, loss_fn = loader.loss_fn",
 ) -> None:
-    """Warn of a loss that a strategy misreads if the training loop records it unchanged.
-
-    `do` says what to write instead.
-    """
+    """Warn of a loss that a strategy misreads if it is recorded as it is; `do` something else."""
     why = {
         "smooths labels": label_smoothing(loss_fn),
         "weighs classes": loss_fn is not None and class_weights(loss_fn) is not None,
@@ -88,47 +95,33 @@ def warn_of_loss(
         )
 
 
-def warn_if_not_sharded(strategy: Strategy, source: Source, ranks: Ranks) -> None:
-    """Warn if each of several ranks draws its whole data set, and all remember the same indices."""
-    if ranks.size > 1 and ranks.rank == 0 and source.draws_all:
-        warn(
-            f"each of the {ranks.size} ranks draws all {source.examples:,} examples of its data "
-            "set. To divide the data, pass DataLoader(data, sampler=DistributedSampler(data)). If "
-            f"each rank has other data, join them in one data set: {strategy.name} takes examples "
-            "with the same index for the same example"
-        )
-
-
 def check_use(strategy: Strategy) -> None:
     """Refuse a strategy whose weights would not be used, or for which no losses are recorded."""
-    does, by_hand = [], []
+    found = []
     if strategy.selector.terms.reweights:
-        does.append("reweights examples")
-        by_hand.append("train on (selection.weights * losses).mean()")
+        found.append(("reweights examples", "train on (selection.weights * losses).mean()"))
     if strategy.needs is not None and strategy.needs.recordings:
-        does.append("selects by losses that training records")
-        by_hand.append("call loader.record(selection, losses) for each batch")
-    if does:
+        by_hand = "call loader.record(selection, losses) for each batch"
+        found.append(("selects by losses that training records", by_hand))
+    if found:
+        does, instead = map(" and ".join, zip(*found, strict=True))
         raise ConfigurationError(
-            f"{strategy.name} {' and '.join(does)}: take the loss from the loader before the loop, "
-            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {' and '.join(by_hand)}"
+            f"{strategy.name} {does}: take the loss from the loader before the loop, "
+            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {instead}"
         )
 
 
-def check_length(strategy: Strategy, source: Source, epochs: float | None, progress: Any) -> None:
+def check_length(strategy: Strategy, source: Source, epochs: Any, progress: Any) -> Progress:
     """Refuse a length of training that is impossible, or that is unknown and needed."""
+    epochs = check_number("epochs", epochs, above=0, optional=True)
     if epochs is not None and progress is not None:
         raise ConfigurationError("epochs= and progress= were both given: pass only one of them")
     strategy.schedule.check_length(epochs, source.batches)
     fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
-    if fractions and progress is None:
-        if epochs is None:
-            raise ConfigurationError(
-                f"{strategy.name} depends on how far training is, but its length is not known: "
-                "pass epochs= (or progress=, if something else ends training)"
-            )
-        if source.batches is None:
-            raise ConfigurationError(
-                f"{strategy.name} depends on how far training is, but the data loader has no "
-                "length: pass progress=callable() -> fraction of training done"
-            )
+    if fractions and progress is None and None in (epochs, source.batches):
+        raise ConfigurationError(
+            f"{strategy.name} depends on how far training is, which is not known: pass epochs= or, "
+            "if the data loader has no length or something else ends training, pass "
+            "progress=callable() -> fraction of training done"
+        )
+    return Progress(source, epochs, progress)

@@ -197,9 +197,13 @@ class Pipeline:
                     tally["loaded"] += rows.count
                     self._judge(batch)
                 continue
-            loaded, phase = rows.count, planned
+            loaded, phase, scored = rows.count, planned, (tally["scored"], tally["checked"])
             if planned is not Phase.PRESELECTED:
-                phase, rows = self._examine(batch)
+                try:
+                    phase, rows = self._examine(batch)
+                except BaseException:
+                    tally["scored"], tally["checked"] = scored
+                    raise
             # Only now: after an error above, a saved state continues with this batch.
             tally["candidates"] += cursor.candidates - self.cursor.candidates
             tally["loaded"] += loaded

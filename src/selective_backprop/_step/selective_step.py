@@ -63,23 +63,16 @@ class SelectedLosses(NamedTuple):
 class SelectiveStep:
     """Select rows of a batch of candidates, and return their losses for training.
 
-    Use a `SelectiveStep` if your loop makes its own batches. If a data loader makes them, use
-    `SelectiveLoader` instead. Each call scores the candidates, selects the share that the strategy
-    sets, and runs the model forward on the selected rows. Your loop does the backward pass and the
-    optimiser step. To warm up, train on whole batches without a `SelectiveStep`.
+    It is for loops that make their own batches; if a data loader does, use `SelectiveLoader`. Each
+    call scores the candidates, selects the share that the strategy sets, and runs the model forward
+    on the selected rows. Your loop does the backward pass and the optimiser step. To warm up, train
+    on whole batches without a `SelectiveStep`.
 
     Args:
         model: the model that you train.
-        loss_fn: as for `SelectiveLoader`, like `losses`, `outputs`, `whole`, `generator`, and
-            `nonfinite`; may be None if `losses` is given.
+        loss_fn: as for `SelectiveLoader`, like `losses`, `outputs`, `whole`, `generator`,
+            `nonfinite` and `process_group`; may be None if `losses` is given.
         strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
-        losses: `callable(model, batch)` that returns one loss per candidate, `[candidate]`.
-        outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        whole: paths of the parts of a batch that are not divided into rows.
-        generator: its initial seed is used for the draws.
-        nonfinite: `"raise"`, `"skip"` or `"select"`.
-        process_group: the `torch.distributed` processes that step together; by default all. They
-            rank candidates against one shared history of scores.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -114,7 +107,7 @@ class SelectiveStep:
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs, marks=False)
         self._ranks = ranks = find_ranks(process_group, self._device)
-        guarded = choose("nonfinite", nonfinite, NonFinite)
+        policy = choose("nonfinite", nonfinite, NonFinite)
         # Refuses a strategy whose ranks would wait for each other in unequal numbers of forwards.
         has_collective_forward(strategy, model, False, ranks)
         found = find_losses(loss_fn, losses, outputs), find_outputs(losses, outputs)
@@ -124,12 +117,12 @@ class SelectiveStep:
         self._scorer = None if scorer is None else start_scorer(scorer, context)
         self._selector = strategy.selector.start(context)
         self._layout = Layout(check_paths("whole", whole))
-        self._guard = FiniteGuard(guarded, self._layout)
+        self._guard = FiniteGuard(policy, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._history: History | None = None
         self._joint = None
         if isinstance(ranks, Group) and terms.history:
-            self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": guarded})
+            self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": policy})
         self._counts = Counter(steps=0, candidates=0, kept=0)
 
     @property
@@ -143,10 +136,7 @@ class SelectiveStep:
         return None if self._scorer is None else self._scorer.agreement
 
     def __call__(self, batch: Any) -> SelectedLosses:
-        """Select rows of a batch and return their losses for training.
-
-        Args:
-            batch: the candidates, on the model's device.
+        """Select rows of a batch of candidates, which is on the model's device.
 
         Raises:
             BatchError: if the batch cannot be divided into rows.
@@ -190,11 +180,10 @@ class SelectiveStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()` of a step of the same strategy.
+        """Continue from `state_dict()` of a step with the same strategy and rank.
 
         Raises:
-            ConfigurationError: if the state is damaged, or comes from an incompatible release or
-                a step with another strategy or rank. After an error, the step is unchanged.
+            ConfigurationError: if the state is damaged or of another kind. The step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built)
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(
@@ -213,7 +202,7 @@ class SelectiveStep:
 
     def _read_history(self, saved: Saved) -> History:
         if not self._terms.history:
-            raise saved.refuse("None, since this strategy ranks against no scores,")
+            saved.nothing()
         with saved.inside():
             moved = on_device(saved.value, self._device)
         history = load_history(self._terms.history_type, Saved(moved, saved.path))
@@ -222,7 +211,6 @@ class SelectiveStep:
         return history
 
     def _score(self, batch: Any, candidates: int) -> Scores | None:
-        """Return the candidates' scores; None if the strategy needs none."""
         if self._scorer is None:
             return None
         scores = check_losses(self._scorer.score(batch, None), candidates).detach()
@@ -258,8 +246,7 @@ class JointHistory:
     """Rank each rank's candidates against the scores of all ranks.
 
     Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
-    rank ranks its own. A rank that takes one step more than the others waits until the process
-    group times out. The options in `built` must be the same on all ranks.
+    rank ranks its own. The options in `built` must be the same on all ranks.
     """
 
     def __init__(self, group: Group, built: Mapping[str, object]) -> None:
@@ -273,28 +260,24 @@ class JointHistory:
     ) -> tuple[History | None, int]:
         """Return the history to use, and the seed; at the first step agree on sizes and seed.
 
-        At least `terms.history` scores are remembered for each rank. A rank sends at most as many
-        scores as the largest first batch has candidates: the last ones.
+        A rank sends at most as many scores as the largest first batch has candidates.
         """
         if self._exchange is None:
-            filed, seed = 0 if history is None else history.filed, seed % 2**64
-            # An unsigned seed of 64 bits wraps around so that it fits the int64 that is sent.
-            mine = [candidates, filed, seed - 2**64 * (seed >= 2**63)]
+            mine = [candidates, 0 if history is None else history.filed, seed % 2**64]
             sizes, counts, seeds = zip(*compare(self._group, self._built, mine), strict=True)
             if len(set(counts)) > 1:
                 raise LoaderError(
                     f"the ranks' histories hold {', '.join(map(str, counts))} scores; let each "
                     "rank load its own state of the same moment"
                 )
-            self._exchange = Exchange(self._group, max(sizes))
-            seed = seeds[0] % 2**64
+            self._exchange, seed = Exchange(self._group, max(sizes)), seeds[0]
             if history is None:
                 history = terms.history_type(max(terms.history, *sizes) * self._group.size)
         self._history = history
         return history, seed
 
     def file(self, scores: Scores) -> None:
-        """Exchange scores, and file all ranks' scores; `scores` are this rank's."""
+        """Exchange this rank's scores, and file all ranks' scores."""
         gathered = self._swap(Status.READY, scores)
         assert self._history is not None
         for own in gathered:
@@ -322,7 +305,6 @@ class JointHistory:
 
 
 def _check_fit(strategy: Strategy) -> None:
-    """Refuse a strategy that needs more than one batch at a time."""
     needs, terms = strategy.needs, strategy.selector.terms
     memory = needs is not None and (
         not needs.passes or needs.indices or needs.remembers or needs.recordings or needs.rescores

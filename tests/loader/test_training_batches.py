@@ -1,20 +1,31 @@
-"""Every row that is handed out is the example that its index names, with its own weight."""
+"""Rows come with their own indices and weights, in batches of one shape."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import NotedSampler, Numbered, losses_by_number, numbers, select, selective
+from fixture_loaders import (
+    NotedSampler,
+    Numbered,
+    cross_entropies,
+    fixture_data,
+    fresh_net,
+    losses_by_number,
+    numbers,
+    select,
+    selective,
+    train,
+)
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
+from unhooked import unhooked
 
 import selective_backprop as sb
 
 # Where a whole epoch is less than a window, nothing comes out, which is warned about.
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
-
 STRATEGIES: dict[str, sb.Strategy] = {
     "traditional": sb.traditional(),
     "random": sb.random_backprop(1 / 2),
@@ -103,3 +114,77 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
             selected, unselected = selected + int((~plain).sum()), unselected + int(plain.sum())
     assert selected > 20
     assert unselected == 60
+
+
+BATCH, WINDOW, WINDOWS, EPOCHS = 4, 12, 3, 4
+EXACT = {
+    "percentile": sb.selectors.Percentile(2.0),
+    "top": sb.selectors.Top(1 / 3),
+    "bottom": sb.selectors.Bottom(1 / 3),
+    "uniform": sb.selectors.Uniform(1 / 3),
+    "proportional": sb.selectors.Proportional(presample=3.0, bias=0.0),
+}
+
+
+def check_shapes(model: nn.Module, strategy: sb.Strategy, **options: Any) -> None:
+    """Train on whole windows, and see that all training batches have one shape."""
+    # 5 more than whole windows, so that there is something to leave out
+    loader = DataLoader(fixture_data(WINDOWS * WINDOW + 5), WINDOW, shuffle=True, drop_last=True)
+    options = {"batch_size": BATCH, "quiet": True} | options
+    loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, **options)
+    shapes = []
+
+    def noted() -> Iterator[Any]:
+        for inputs, targets in loader:
+            shapes.append((*inputs.shape, *targets.shape))
+            yield inputs, targets
+
+    for _ in range(EPOCHS):
+        train(noted(), model, 1)
+    assert {*shapes} == {(BATCH, 2, BATCH)}
+
+
+def scored(selector: sb.selectors.AbstractSelector) -> sb.Strategy:
+    return sb.Strategy("exact", sb.scorers.Forward(), selector)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
+    passes = []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        passes.append(tuple(batch[0].shape))
+        return cross_entropies(model, batch)
+
+    check_shapes(fresh_net(), scored(EXACT[name]), losses=losses)
+    assert passes == [(WINDOW, 2)] * EPOCHS * WINDOWS
+
+
+@pytest.fixture
+def graphs():
+    """What was compiled: the rows of each graph's inputs, and whether with gradients."""
+    found: list[tuple[int, bool]] = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        (batch,) = (each for each in inputs if tuple(each.shape) in ((BATCH, 2), (WINDOW, 2)))
+        found.append((len(batch), torch.is_grad_enabled()))
+        return graph.forward
+
+    torch.compiler.reset()
+    yield found, count
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(scored(EXACT[name]) for name in ("percentile", "proportional")),
+        sb.selective_backprop(1 / 3),
+    ],
+    ids=["percentile", "proportional", "warm-up"],
+)
+def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(strategy, graphs):
+    found, count = graphs
+    with unhooked():  # as users run it
+        check_shapes(torch.compile(fresh_net(), backend=count, dynamic=False), strategy)
+    assert sorted(found) == [(BATCH, True), (WINDOW, False)]

@@ -1,4 +1,4 @@
-"""What a loader tells of wrong labels, and `auto` does about them, on wrongly labelled digits."""
+"""What a loader tells of classes and of wrong labels, and what `auto` does about them."""
 
 import copy
 import re
@@ -31,23 +31,23 @@ def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
 
 
 class Loop:
-    def __init__(self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, **options):
+    def __init__(
+        self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, shuffle=True, **options
+    ):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
         loss_fn = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        data = DataLoader(digits(wrong)[0] if data is None else data, 64, shuffle=data is None)
+        data = DataLoader(digits(wrong)[0] if data is None else data, 64, shuffle=shuffle)
         self.loader = sb.SelectiveLoader(
             data, self.model, loss_fn, strategy, **{"quiet": True} | options
         )
         self.loss_fn = self.loader.loss_fn
 
-    def epoch(self, after=lambda: None, parts=1):
+    def epoch(self, after=lambda: None):
         for inputs, targets in self.loader:
             self.optimizer.zero_grad()
-            for some, own in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
-                loss = self.loss_fn(self.model(some), own)
-                (loss * (len(own) / len(targets))).backward()
+            self.loss_fn(self.model(inputs), targets).backward()
             self.optimizer.step()
             after()
         return self
@@ -75,12 +75,6 @@ def test_the_share_of_wrong_labels_is_known_from_the_second_epoch_on(wrong, smoo
     assert found.is_clear == (wrong > 0)
 
 
-def test_the_share_of_wrong_labels_is_the_same_if_batches_are_trained_on_in_parts():
-    whole = Loop().epoch().epoch().loader.wrong_labels
-    parts = Loop().epoch(parts=4).epoch(parts=4).loader.wrong_labels
-    assert tuple(parts) == pytest.approx(tuple(whole), rel=1e-3)  # gradients are rounded otherwise
-
-
 @pytest.mark.parametrize("parts", [1, 4])
 def test_nothing_is_estimated_of_data_stored_by_class_and_the_reason_is_said_once(parts, capsys):
     data = digits(0.0)[0]
@@ -88,7 +82,8 @@ def test_nothing_is_estimated_of_data_stored_by_class_and_the_reason_is_said_onc
     labels = data.tensors[1]
     order = torch.cat([part[labels[part].argsort(stable=True)] for part in places])
     stored = TensorDataset(*(column[order] for column in data.tensors))
-    loops = [Loop(strategy=each, data=stored, quiet=False) for each in (TRIMS, sb.auto())]
+    options = {"data": stored, "shuffle": False, "quiet": False}
+    loops = [Loop(strategy=each, **options) for each in (TRIMS, sb.auto())]
     for loop in loops:
         for _ in range(3):
             loop.epoch()
@@ -196,3 +191,84 @@ def test_a_label_that_the_loss_ignores_is_no_class_whatever_its_number():
                 rows += places.tolist()
         found.append((loader.wrong_labels, loader.class_visits, rows))
     assert found[0] == found[1]
+
+
+RARE = {0: 6, 1: 12, 2: 25}  # examples of some classes; of the others all
+
+
+@pytest.fixture(scope="module")
+def imbalanced():
+    digits = load_digits()
+    labels = torch.tensor(digits.target)
+    rows = [
+        (labels == number).nonzero().flatten()[: RARE.get(number, 10_000)] for number in range(10)
+    ]
+    kept = torch.cat(rows)
+    inputs = torch.tensor(digits.data[kept] / 16, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    targets = labels[kept].clone()
+    wrong = torch.rand(len(kept), generator=generator) < 0.1
+    targets[wrong] = (
+        targets[wrong] + 1 + torch.randint(9, (int(wrong.sum()),), generator=generator)
+    ) % 10
+    return TensorDataset(inputs, targets)
+
+
+def trained(data, strategy, epochs, log=lambda loader: None):
+    loop = Loop(strategy=strategy, smoothing=0.0, data=data)
+    for _ in range(epochs):
+        loop.epoch(lambda: log(loop.loader))
+    return loop.loader
+
+
+def test_each_class_keeps_its_share_of_visits_within_the_documented_bound(imbalanced):
+    loader = trained(imbalanced, sb.auto(), epochs=20)
+    assert loader.stats.rate < 0.75  # so there was something to be shared
+    found = loader.class_visits
+    targets = imbalanced.tensors[1]
+    assert found.classes == tuple(range(10))
+    assert found.examples == tuple(targets.bincount().tolist())
+    counted = targets.bincount(loader.ledger.selected.float(), minlength=10)
+    assert found.visits == tuple(counted.int().tolist())
+    assert found.least >= 0.1
+    mean = sum(found.visits) / len(imbalanced)
+    assert all(found.visits[c] / found.examples[c] > mean for c in RARE)  # what is rare is hard
+
+
+def test_where_no_class_is_told_none_is_counted(imbalanced):
+    inputs, targets = imbalanced.tensors
+    squares = TensorDataset(inputs, nn.functional.one_hot(targets, 10).float())
+    assert trained(squares, sb.auto(), 1).class_visits is None
+    assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
+
+
+def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
+    def known(ways):
+        loader = sb.SelectiveLoader(
+            DataLoader(imbalanced, 32), None, None, sb.auto(), with_selection=True, quiet=True
+        )
+        for (_, targets), selection in loader:
+            told = {name: each(targets) for name, each in ways.items()}
+            loader.record(selection, torch.ones(len(targets)), **told)
+        return None if loader.class_visits is None else loader.class_visits.classes
+
+    for way in (
+        {"targets": lambda y: y},
+        {"targets": lambda y: y.byte()},
+        {"targets": lambda y: y[:, None]},
+        {"outputs": lambda y: (y, y)},
+    ):
+        assert known(way) == tuple(range(10))
+    assert known({"targets": lambda y: y[:, None].expand(-1, 2)}) is None
+    assert known({}) is None
+
+
+def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
+    entries = []
+    log = sb.Log(lambda values, step: entries.append(values), every=10)
+    trained(imbalanced, sb.auto(), epochs=3, log=log)
+    name = "selection/least_class"
+    known = [values[name] for values in entries if name in values]
+    assert len(known) == 3 < len(entries)
+    assert all(0.0 <= each <= 1.0 for each in known)
+    assert known[-1] < 1.0  # what is learned was skipped
