@@ -112,23 +112,23 @@ def test_a_loss_may_be_changed_between_batches():
     losses, of_partial = ExampleLosses(loss_fn), ExampleLosses(partial)
     expected = {}
     for _ in range(2):
-        found = losses.of_examples(LOGITS, TARGETS).tolist()
+        found = losses(Echo(), (LOGITS, TARGETS)).tolist()
         assert found == pytest.approx(plain(weights=CLASS_WEIGHTS, **expected), abs=1e-6)
         expected["smoothing"] = loss_fn.label_smoothing = 0.1
     loss_fn.reduction = "sum"
     loss_fn.ignore_index = 1
     assert (losses.unreduced.reduction, losses.unreduced.ignored) == ("sum", 1)
-    assert losses.of_examples(LOGITS, TARGETS)[1] == 0
+    assert losses(Echo(), (LOGITS, TARGETS))[1] == 0
     loss_fn.weight = torch.ones(3)
-    found = losses.of_examples(LOGITS, TARGETS).tolist()
+    found = losses(Echo(), (LOGITS, TARGETS)).tolist()
     assert [found[0], *found[2:]] == pytest.approx(np.delete(plain(**expected), 1), abs=1e-6)
     loss_fn.double()
     loss_fn.weight.mul_(2)
-    assert losses.of_examples(LOGITS.double(), TARGETS)[0] == pytest.approx(2 * found[0])
-    assert of_partial.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
+    assert losses(Echo(), (LOGITS.double(), TARGETS))[0] == pytest.approx(2 * found[0])
+    assert of_partial(Echo(), (LOGITS, TARGETS)).tolist() == pytest.approx(plain(), abs=1e-6)
     partial.keywords.update(label_smoothing=0.1, ignore_index=1)
     assert of_partial.unreduced.ignored == 1
-    found = of_partial.of_examples(LOGITS, TARGETS).tolist()
+    found = of_partial(Echo(), (LOGITS, TARGETS)).tolist()
     assert [found[0], *found[2:]] == pytest.approx(np.delete(plain(**expected), 1), abs=1e-6)
 
 
@@ -136,7 +136,7 @@ def test_what_a_loss_counts_while_it_scores_is_forgotten():
     losses = ExampleLosses(CountingLoss())
     with torch.no_grad():
         for _ in range(3):
-            assert losses.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
+            assert losses(Echo(), (LOGITS, TARGETS)).tolist() == pytest.approx(plain(), abs=1e-6)
     assert losses.loss_fn.calls == 0
 
 
