@@ -227,7 +227,7 @@ def test_images_and_volumes_keep_their_memory_format():
 
 def test_joined_rows_are_plain_data_wherever_they_came_from():
     table = torch.arange(12.0).reshape(3, 4).t()  # its rows are no neighbours in memory
-    rows = [torch.tensor([1, 3]), None]
+    rows = [torch.tensor([1, 3]), torch.arange(4)]
     assert torch.equal(join_rows([table, table], PLAIN, rows), table[[1, 3, 0, 1, 2, 3]])
     inputs = torch.ones(4, requires_grad=True) * 2
     assert not join_rows([inputs, inputs], PLAIN, rows).requires_grad
@@ -243,7 +243,12 @@ def test_a_batch_without_rows_left_joins_with_one_that_has_some():
     full = {"x": torch.arange(2), "text": ["a", "b"]}
     empty = join_rows([full], PLAIN, [torch.empty(0, dtype=torch.int64)])
     assert same(join_rows([empty, full], PLAIN), full)
-    assert same(join_rows([full, empty], PLAIN, [torch.tensor([0, 1]), None]), full)
+    assert same(
+        join_rows(
+            [full, empty], PLAIN, [torch.tensor([0, 1]), torch.tensor([], dtype=torch.int64)]
+        ),
+        full,
+    )
 
 
 def test_a_dataclass_that_may_change_when_it_is_made_again_is_refused():
@@ -255,7 +260,7 @@ def test_a_dataclass_that_may_change_when_it_is_made_again_is_refused():
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
 def test_rows_of_large_unsigned_integers_are_joined(dtype):
     column = torch.tensor([1, 2, 60_000], dtype=dtype)
-    joined = join_rows([column, column], PLAIN, [torch.tensor([2, 0]), None])
+    joined = join_rows([column, column], PLAIN, [torch.tensor([2, 0]), torch.arange(3)])
     assert (joined.dtype, joined.tolist()) == (dtype, [60_000, 1, 1, 2, 60_000])
 
 
@@ -294,7 +299,8 @@ def test_a_list_of_single_numbers_is_a_list_of_rows():
     numbers = [torch.tensor(number) for number in range(3)]
     batch = {"x": torch.ones(3), "y": numbers, "pair": tuple(numbers)}
     assert count_rows(batch, PLAIN) == 3
-    found = join_rows([batch, cut_rows(batch, PLAIN, 1, 2)], PLAIN, [torch.tensor([0, 2]), None])
+    rows = [torch.tensor([0, 2]), torch.tensor([0])]
+    found = join_rows([batch, cut_rows(batch, PLAIN, 1, 2)], PLAIN, rows)
     assert [int(number) for number in found["y"]] == [0, 2, 1]
     assert isinstance(found["pair"], tuple)
     assert all(number.is_meta for number in move_batch(batch, torch.device("meta"))["y"])
@@ -318,7 +324,7 @@ def test_rows_of_a_subclass_of_tensors_keep_it(kind, dtype):
     check_layout(batch, PLAIN)
     part = cut_rows(batch, PLAIN, 1, 3)
     for pieces in ([batch, part], [[values, torch.ones(3)], part]):  # the state had plain tensors
-        for rows in ([torch.tensor([2, 0]), None], None):
+        for rows in ([torch.tensor([2, 0]), torch.arange(2)], None):
             found = join_rows(pieces, PLAIN, rows)[0]
             assert type(found) is kind
             plain = [values[[2, 0]] if rows else values, values[1:]]

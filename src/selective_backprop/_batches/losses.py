@@ -78,12 +78,10 @@ def option(loss_fn: LossFunction | None, name: str) -> Any:
 
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
-    """Return the label smoothing of a cross-entropy; 0 for other losses."""
     return float(option(loss_fn, "label_smoothing") or 0.0)
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
-    """Return the class weights of a cross-entropy, or None."""
     function = uncompiled(loss_fn)
     torchs = getattr(function, "func", None) in (cross_entropy, nll_loss)
     known = torchs or isinstance(function, (nn.CrossEntropyLoss, nn.NLLLoss))
@@ -187,7 +185,6 @@ class UnreducedLoss:
 
     @classmethod
     def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
-        """Inspect a loss function."""
         function = uncompiled(loss_fn)
         try:
             parameters = inspect.signature(function).parameters

@@ -10,7 +10,7 @@ import operator
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, starmap
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,6 @@ def _are_tensors(batch: Any) -> bool:
 
 
 def named_leaves(batch: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the path and the value of each leaf."""
     parts: Iterable[tuple[Any, Any]] | None
     listed = type(batch) in (list, tuple) and len(batch)
     if listed and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
@@ -109,14 +108,12 @@ def named_leaves(batch: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def list_leaves(batch: Any) -> list[Any]:
-    """Return the leaves of a batch."""
     if type(batch) in (list, tuple) and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
         return [*batch]
     return [leaf for _, leaf in named_leaves(batch)]
 
 
 def list_tensors(batch: Any) -> list[Tensor]:
-    """Return the tensors of a batch."""
     leaves = (leaf if _lists_numbers(leaf) else [leaf] for leaf in list_leaves(batch))
     return [each for leaf in leaves for each in leaf if isinstance(each, Tensor)]
 
@@ -134,11 +131,16 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
         return kind(*named.values()) if hasattr(kind, "_fields") else kind(named.values())
     if not isinstance(batch, Mapping):
         return dataclasses.replace(batch, **named)
-    if kind is dict or not (issubclass(kind, dict) or hasattr(kind, "__copy__")):
+    if kind is dict or not issubclass(kind, (dict, UserDict)):
         return named
+    if more := getattr(batch, "__dict__", {}).keys() - {"data", "_encodings", "_n_sequences"}:
+        raise BatchError(
+            f"a {kind.__name__} holds {', '.join(sorted(more))} beside its items, which would not "
+            f"change with them: return a dict. {BEFORE_LOADING}"
+        )
     clone = copy.copy(batch)
     clone.update(named)
-    if isinstance(clone, UserDict) and "_encodings" in vars(clone):
+    if "_encodings" in getattr(clone, "__dict__", {}):
         clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
     return clone
 
@@ -295,16 +297,13 @@ def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
     return _rebuild(batch, starmap(part, named_leaves(batch)))
 
 
-def join_rows(
-    batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor | None] | None = None
-) -> Any:
+def join_rows(batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor] | None = None) -> Any:
     """Return one batch made of some rows of several batches of the same structure.
 
-    `rows` holds the positions of the wanted rows of each batch; None takes all rows, of one batch
-    or of all. Only the wanted rows are copied, each once, into a tensor of the same memory format.
-    Leaves that belong to a batch as a whole must be equal in all batches.
+    `rows` holds the positions of the wanted rows of each batch; None takes all rows. Only the
+    wanted rows are copied, each once, into a tensor of the same memory format. Leaves that belong
+    to a batch as a whole must be equal in all batches.
     """
-    wanted = [None] * len(batches) if rows is None else rows
     first, *others = columns = [dict(named_leaves(batch)) for batch in batches]
     for other in others:
         if other.keys() != first.keys():
@@ -312,14 +311,12 @@ def join_rows(
                 f"batches of different structure cannot be joined: one has {[*first]}, another "
                 f"{[*other]}"
             )
-    joined = [
-        _join_leaves(path, [each[path] for each in columns], wanted, layout) for path in first
-    ]
+    joined = [_join_leaves(path, [each[path] for each in columns], rows, layout) for path in first]
     return _rebuild(batches[0], iter(joined))
 
 
 def _join_leaves(
-    path: str, leaves: Sequence[Any], rows: Sequence[Tensor | None], layout: Layout
+    path: str, leaves: Sequence[Any], rows: Sequence[Tensor] | None, layout: Layout
 ) -> Any:
     if path in layout.whole:
         return _join_wholes(path, leaves)
@@ -334,25 +331,22 @@ def _join_leaves(
     # not only the first leaf: it may be the empty list of a batch without rows
     if all(row_count(path, leaf) is None for leaf in leaves):
         return _join_wholes(path, leaves)
-    pairs = zip(leaves, rows, strict=True)
-    if isinstance(leaves[0], (list, tuple)):
-        parts = (
-            each if take is None else map(each.__getitem__, take.tolist()) for each, take in pairs
-        )
-        return type(leaves[0])(chain.from_iterable(parts))
-    padded = _pad_to_equal(path, leaves, layout)
+    kind = type(leaves[0])
+    if not issubclass(kind, (list, tuple)):
+        leaves = _pad_to_equal(path, leaves, layout)
     if isinstance(leaves[0], Tensor):
         # Waiting rows of a saved state are plain tensors.
-        kinds = (type(leaf) for leaf in leaves if not _holds_more(leaf))
-        return _join_tensors(padded, rows).as_subclass(
-            next((kind for kind in kinds if kind is not Tensor), Tensor)
-        )
-    pairs = zip(padded, rows, strict=True)
-    return np.concatenate([a if take is None else a[take.numpy(force=True)] for a, take in pairs])
+        known = (type(each) for each in leaves if not _holds_more(each))
+        joined = _join_tensors(leaves, rows)
+        return joined.as_subclass(next((each for each in known if each is not Tensor), Tensor))
+    picks = [range(len(leaf)) for leaf in leaves] if rows is None else [r.tolist() for r in rows]
+    pairs = [*zip(leaves, picks, strict=True)]
+    if issubclass(kind, (list, tuple)):
+        return kind([leaf[row] for leaf, pick in pairs for row in pick])
+    return np.concatenate([leaf[[*pick]] for leaf, pick in pairs])
 
 
 def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
-    """Return what belongs to each batch as a whole, if it is equal in all batches."""
     first, *others = leaves
     # Parts of one batch share the object. Only another object on a GPU makes the CPU wait.
     if not all(leaf is first or are_equal(first, leaf) for leaf in others):
@@ -376,29 +370,24 @@ def are_equal(leaf: Any, other: Any) -> bool:
     return (leaf == other) is True
 
 
-def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Tensor:
-    pairs, first = [*zip(leaves, rows, strict=True)], leaves[0]
-    counts = [(leaf if take is None else take).shape[0] for leaf, take in pairs]
+def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor] | None) -> Tensor:
+    first = leaves[0]
+    if rows is None:
+        return torch.cat([leaf.detach() for leaf in leaves])  # one kernel
     if (signed := SIGNED.get(first.dtype)) is not None:
         return _join_tensors([leaf.view(signed) for leaf in leaves], rows).view(first.dtype)
     form = CHANNELS_LAST.get(first.ndim)
     if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
         form = torch.contiguous_format
-    whole = all(take is None for take in rows)
-    if whole and first.device.type != "cpu" and form is torch.contiguous_format:
-        return torch.cat([leaf.detach() for leaf in leaves])  # one kernel
+    counts = [each.shape[0] for each in rows]
     joined = torch.empty(
         (sum(counts), *first.shape[1:]), dtype=first.dtype, device=first.device, memory_format=form
     )
-    parts = joined.split_with_sizes(counts)
-    for (leaf, take), part in zip(pairs, parts, strict=True):
-        if take is None:
-            part.copy_(leaf.detach())
-        else:
-            # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
-            if take.device != leaf.device:
-                take = move_tensor(take, leaf.device)
-            torch.index_select(leaf.detach(), 0, take, out=part)
+    for leaf, take, part in zip(leaves, rows, joined.split_with_sizes(counts), strict=True):
+        # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
+        if take.device != leaf.device:
+            take = move_tensor(take, leaf.device)
+        torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
 
@@ -421,12 +410,11 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
             "the same type, device and, after the first axis, shape; "
             f"pad={{{path!r}: value}} pads them on the right."
         )
-    longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
-    padded = []
+    longest, padded = [max(sizes) for sizes in zip(*shapes, strict=True)], []
     for leaf in leaves:
-        margins = [wide - narrow for wide, narrow in zip(longest, leaf.shape[1:], strict=True)]
-        pairs = [side for margin in reversed(margins) for side in (0, margin)]
-        wide = torch.nn.functional.pad(torch.as_tensor(leaf), pairs, value=layout.pad[path])
+        axes = [*zip(longest, leaf.shape[1:], strict=True)]
+        margins = [side for wide, narrow in reversed(axes) for side in (0, wide - narrow)]
+        wide = torch.nn.functional.pad(torch.as_tensor(leaf), margins, value=layout.pad[path])
         padded.append(wide if isinstance(leaf, Tensor) else wide.numpy())
     return padded
 

@@ -41,11 +41,9 @@ class RandomStreams(NamedTuple):
 
     @classmethod
     def now(cls) -> "RandomStreams":
-        """Return the states as they are."""
         return cls(torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate())
 
     def put_back(self) -> None:
-        """Let the streams continue from these states."""
         torch.set_rng_state(self.torch)
         np.random.set_state(self.numpy)
         random.setstate(self.python)
