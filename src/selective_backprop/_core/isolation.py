@@ -142,13 +142,12 @@ class KeptModel:
         pairs = zip(self._watched, versions, strict=True)
         changed = [each for each, v in pairs if v is not True and each._version != v]
         if changed or not self._stay(modules):
-            names = [
-                name for name, b in self._model.named_buffers() if any(b is c for c in changed)
-            ]
+            found = self._model.named_buffers()
+            names = [repr(name) for name, buffer in found if any(buffer is c for c in changed)]
             raise ConfigurationError(
-                f"a scoring pass changed {', '.join(map(repr, names)) or 'which buffers there are'}"
-                ", which cannot be undone. It may only change buffers of up to 1 MiB without gaps "
-                "in memory, in place. Let forward() make all other changes only if self.training"
+                f"a scoring pass changed {', '.join(names) or 'which buffers there are'} for good. "
+                "It may only change buffers in place that have up to 1 MiB and no gaps in memory. "
+                "Let forward() make all other changes of buffers only if self.training"
             )
 
 
