@@ -1,6 +1,7 @@
 """What does not fit is padded where the user says with what, and else refused by name."""
 
 import copy
+import dataclasses
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -90,6 +91,41 @@ def test_a_whole_is_kept_if_the_batches_share_it_or_hold_equal_ones(whole, equal
     assert join_rows([batch, batch], layout)[0] is whole
     with nullcontext() if equal else pytest.raises(sb.BatchError, match=r"'0' .* differs"):
         assert join_rows([batch, other], layout)[0] is whole
+
+
+@dataclasses.dataclass
+class Halved:
+    inputs: torch.Tensor
+
+    def __post_init__(self) -> None:
+        self.inputs = self.inputs / 2
+
+
+@dataclasses.dataclass
+class Filled:
+    inputs: torch.Tensor
+    targets: torch.Tensor | None = dataclasses.field(default=None, init=False)
+
+
+class Attributed(dict):
+    """A dict whose items are its attributes, too, by a widespread recipe."""
+
+    def __init__(self, **items: torch.Tensor) -> None:
+        super().__init__(items)
+        self.__dict__ = self
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (Halved(torch.arange(4)), "Halved, a dataclass .*return a dict"),
+        (Filled(torch.arange(4)), "Filled, a dataclass .*return a dict"),
+        (Attributed(x=torch.arange(4)), "Attributed holds x beside its items.*return a dict"),
+    ],
+)
+def test_a_container_that_would_be_another_with_other_rows_is_refused(batch, message):
+    with pytest.raises(sb.BatchError, match=message):
+        check_layout(batch, PLAIN)
 
 
 def test_the_number_of_indices_is_what_counts():
