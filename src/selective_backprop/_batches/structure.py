@@ -73,7 +73,7 @@ def _is_structure(value: Sequence[Any]) -> bool:
     if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
         return False
     leaves = (leaf for part in value for leaf in list_leaves(part))
-    return any(isinstance(leaf, (Tensor, np.ndarray)) for leaf in leaves)
+    return any(isinstance(leaf, (Tensor, np.ndarray, PackedSequence)) for leaf in leaves)
 
 
 def _lists_numbers(value: Any) -> bool:
