@@ -133,10 +133,11 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
         return dataclasses.replace(batch, **named)
     if kind is dict or not issubclass(kind, (dict, UserDict)):
         return named
-    if more := getattr(batch, "__dict__", {}).keys() - {"data", "_encodings", "_n_sequences"}:
+    others = getattr(batch, "__dict__", {}).items()
+    if more := [name for name, each in others if name != "data" and _is_structure([each])]:
         raise BatchError(
-            f"a {kind.__name__} holds {', '.join(sorted(more))} beside its items, which would not "
-            f"change with them: return a dict. {BEFORE_LOADING}"
+            f"a {kind.__name__} holds {', '.join(more)} beside its items, which would not change "
+            f"with them: return a dict. {BEFORE_LOADING}"
         )
     clone = copy.copy(batch)
     clone.update(named)
@@ -148,12 +149,12 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
     """Return the batch with `function(tensor)` in place of each of its tensors."""
 
-    def apply(leaf: Any) -> Any:
+    def apply(_: str, leaf: Any) -> Any:
         if _lists_numbers(leaf):
             return type(leaf)([*map(function, leaf)])
         return function(leaf) if isinstance(leaf, Tensor) else leaf
 
-    return _rebuild(batch, map(apply, list_leaves(batch)))
+    return _rebuild(batch, starmap(apply, named_leaves(batch)))
 
 
 def move_batch(batch: Any, device: torch.device) -> Any:
