@@ -137,8 +137,9 @@ class KeptModel:
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
             for pieces, image in zip(self._small.values(), images, strict=True):
+                saved = image.split([*map(Tensor.numel, pieces)])
                 with torch.inference_mode():  # outside, inference tensors cannot be written
-                    torch._foreach_copy_(pieces, image.split([*map(Tensor.numel, pieces)]))
+                    torch._foreach_copy_(pieces, saved)
         pairs = zip(self._watched, versions, strict=True)
         changed = [each for each, v in pairs if v is not True and each._version != v]
         if changed or not self._stay(modules):
