@@ -55,37 +55,24 @@ def test_all_files_are_written_by_one_function():
     assert found == ['src/selective_backprop/_core/files.py: with fresh.open("xb") as file:']
 
 
-@pytest.mark.parametrize("leads", ["to a file", "to a folder", "nowhere"])
-def test_a_link_in_a_file_s_place_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path, leads):
-    outside = tmp_path / "outside"
+@pytest.mark.parametrize("leads", ["to a file", "to a folder", "nowhere", "through a pipe"])
+def test_what_is_in_a_file_s_place_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path, leads):
+    outside, path = tmp_path / "outside", tmp_path / "runs" / "table.md"
+    path.parent.mkdir()
     if leads == "to a file":
         outside.write_bytes(b"precious")
     elif leads == "to a folder":
         outside.mkdir()
-    path = tmp_path / "runs" / "table.md"
-    path.parent.mkdir()
-    path.symlink_to(outside)
-    _write_and_go(path, b"fresh")
-    assert (path.is_symlink(), path.read_bytes()) == (False, b"fresh")
-    assert outside.exists() == (leads != "nowhere")
-    assert not outside.is_file() or outside.read_bytes() == b"precious"
-
-
-def test_links_under_all_names_of_processes_catch_no_temporary_file(tmp_path):
-    outside, path = tmp_path / "outside", tmp_path / "runs" / "table.md"
-    path.parent.mkdir()
-    for process in (1, os.getpid(), os.getppid()):
+    if leads != "through a pipe":
+        path.symlink_to(outside)
+    elif hasattr(os, "mkfifo"):
+        os.mkfifo(path)
+    for process in (1, os.getpid(), os.getppid()):  # names that another could foresee
         path.with_name(f"{path.name}.{process}.new").symlink_to(outside)
     _write_and_go(path, b"fresh")
-    assert (path.read_bytes(), outside.exists()) == (b"fresh", False)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_named_pipe_in_a_file_s_place_is_replaced_and_not_waited_for(tmp_path):
-    path = tmp_path / "table.md"
-    os.mkfifo(path)
-    _write_and_go(path, b"fresh")
-    assert (path.is_file(), path.read_bytes()) == (True, b"fresh")
+    assert (path.is_symlink(), path.read_bytes()) == (False, b"fresh")
+    assert outside.exists() == (leads in ("to a file", "to a folder"))
+    assert not outside.is_file() or outside.read_bytes() == b"precious"
 
 
 def test_a_folder_that_you_name_may_be_a_link(tmp_path):

@@ -257,19 +257,11 @@ def test_padding_that_is_no_number_is_refused():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (
-            lambda: sb.top_k("1/3"),
-            ["rate='1/3'", "of type str", "(0, 1]", "write rate=1/3"],
-        ),
-        (lambda: sb.selectors.Percentile("2"), ["beta='2'", "at least 0", "write beta=2"]),
-        (
-            lambda: sb.stale_sb(0.5, epochs=" 3 "),
-            ["epochs=' 3 '", "whole number", "write epochs=3"],
-        ),
-        (lambda: call("SelectiveLoader", batch_size="16"), ["write batch_size=16"]),
+        (lambda: sb.top_k("1/3"), ["rate='1/3'", "of type str", "(0, 1]", "1/3 keeps a third"]),
+        (lambda: sb.selectors.Percentile("2"), ["beta='2'", "at least 0"]),
+        (lambda: sb.stale_sb(0.5, epochs=" 3 "), ["epochs=' 3 '", "whole number"]),
         (lambda: sb.selectors.Top(None), ["rate=None", "(0, 1]"]),
         (lambda: sb.selectors.Top(True), ["rate=True", "of type bool"]),
-        (lambda: sb.selective_backprop(1e-320), ["rate=1e-320", "so small"]),
         (lambda: call("SelectiveLoader", strategy=sb.top_k(1e-300)), ["rate=1e-300", "4e+300"]),
         (lambda: sb.Log(print, every=2.5), ["every=2.5", "at least 1"]),
     ],
@@ -278,13 +270,6 @@ def test_a_message_names_the_option_what_was_found_what_is_needed_and_what_to_wr
     with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
         make()
     assert all(part in str(refused.value) for part in said), refused.value
-
-
-def test_a_string_is_not_advised_as_a_number_if_that_number_would_be_refused():
-    for text in ("2", "many", "1/0", "nan", "1e400"):
-        with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
-            sb.selectors.Top(text)
-        assert "write" not in str(refused.value)
 
 
 def test_a_number_of_another_library_is_kept_as_one_of_pythons_own():

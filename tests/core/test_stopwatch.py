@@ -1,5 +1,7 @@
 """Every moment belongs to exactly one phase."""
 
+from typing import Any
+
 import pytest
 from fixture_clock import Clock
 from hypothesis import given
@@ -8,115 +10,80 @@ from hypothesis import strategies as st
 import selective_backprop as sb
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+class Program:
+    """Runs numbers (seconds to spend), "start", "stop", errors, and phases with what is in them."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.watch = sb.Stopwatch(clock=self.clock)
+        self.ran, self.running = 0, False
+
+    def run(self, action: Any) -> None:
+        if isinstance(action, int):
+            self.clock.spend(action)
+            self.ran += action * self.running
+        elif isinstance(action, str):
+            getattr(self.watch, action)()
+            self.running = action == "start"
+        elif action is KeyError:
+            raise KeyError
+        else:
+            name, body = action
+            with self.watch.phase(name):
+                for part in body:
+                    self.run(part)
 
 
-def test_each_moment_belongs_to_the_innermost_phase_and_else_to_other(clock):
-    watch = sb.Stopwatch(clock=clock)
-    watch.start()
-    clock.spend(1.0)
-    for seconds in (10.0, 20.0):
-        with watch.phase("score"):
-            clock.spend(2.0)
-            with watch.phase("load"):
-                clock.spend(seconds)
-            clock.spend(4.0)
-    clock.spend(8.0)
-    watch.stop()
-    assert watch.seconds == {"other": 9.0, "score": 12.0, "load": 30.0}
+INNER = ("score", [2, ("load", [10]), 4])
 
 
-def test_before_start_and_after_stop_nothing_is_charged(clock):
-    watch = sb.Stopwatch(clock=clock)
-    with watch.phase("load"):
-        clock.spend(1.0)
-    clock.spend(1.0)
-    watch.start()
-    clock.spend(1.0)
-    watch.stop()
-    with watch.phase("load"):
-        clock.spend(1.0)
-    clock.spend(1.0)
-    assert watch.seconds == {"other": 1.0}
-    watch.start()
-    clock.spend(1.0)
-    assert watch.seconds == {"other": 2.0}
+@pytest.mark.parametrize(
+    ("actions", "seconds"),
+    [
+        (["start", 1, INNER, INNER, 8, "stop"], {"other": 9, "score": 12, "load": 20}),
+        ([("load", [1]), 1, "start", 1, "stop", ("load", [1]), 1, "start", 1], {"other": 2}),
+        (["start", ("load", [1, "stop", 1]), 1], {"other": 0, "load": 1}),
+        ([("load", [1, "start", 2]), 4], {"other": 6}),
+    ],
+    ids=["the innermost phase", "only while it runs", "stopped within", "started within"],
+)
+def test_each_moment_belongs_to_the_innermost_phase_and_else_to_other(actions, seconds):
+    program = Program()
+    for action in actions:
+        program.run(action)
+    assert program.watch.seconds == seconds
 
 
-def test_stopped_within_a_phase_it_stays_stopped(clock):
-    watch = sb.Stopwatch(clock=clock)
-    watch.start()
-    with watch.phase("load"):
-        clock.spend(1.0)
-        watch.stop()
-        clock.spend(1.0)
-    clock.spend(1.0)
-    assert watch.seconds == {"other": 0.0, "load": 1.0}
+def test_an_error_ends_its_phase():
+    program = Program()
+    program.run("start")
+    with pytest.raises(KeyError):
+        program.run(("load", [1, KeyError]))
+    program.run(2)
+    assert program.watch.seconds == {"other": 2, "load": 1}
 
 
-def test_started_within_a_phase_it_goes_on_after_it(clock):
-    watch = sb.Stopwatch(clock=clock)
-    with watch.phase("load"):
-        clock.spend(1.0)
-        watch.start()
-        clock.spend(2.0)
-    clock.spend(4.0)
-    assert watch.seconds == {"other": 6.0}
-
-
-def test_an_error_ends_its_phase(clock):
-    watch = sb.Stopwatch(clock=clock)
-    watch.start()
-    with pytest.raises(KeyError), watch.phase("load"):  # noqa: PT012
-        clock.spend(1.0)
-        raise KeyError
-    clock.spend(2.0)
-    assert watch.seconds == {"other": 2.0, "load": 1.0}
-
-
-def test_the_running_phase_is_seen_and_seeing_it_disturbs_nothing(clock):
-    watch = sb.Stopwatch(clock=clock)
-    watch.start()
-    with watch.phase("load"):
-        clock.spend(1.0)
-        assert watch.seconds["load"] == 1.0
-        clock.spend(1.0)
-    watch.seconds["load"] = 0.0
-    assert watch.seconds["load"] == 2.0
+def test_the_running_phase_is_seen_and_seeing_it_disturbs_nothing():
+    program = Program()
+    program.run("start")
+    with program.watch.phase("load"):
+        program.run(1)
+        assert program.watch.seconds["load"] == 1
+        program.run(1)
+    program.watch.seconds["load"] = 0
+    assert program.watch.seconds["load"] == 2
 
 
 actions = st.recursive(
-    st.one_of(
-        st.integers(0, 1000),
-        st.sampled_from(["start", "stop"]),
-    ),
+    st.one_of(st.integers(0, 1000), st.sampled_from(["start", "stop"])),
     lambda inner: st.tuples(st.sampled_from(["load", "score"]), st.lists(inner, max_size=4)),
     max_leaves=20,
 )
 
 
 @given(st.lists(actions, max_size=8))
-def test_the_parts_add_up_to_the_time_it_ran(program):
-    clock = Clock()
-    watch = sb.Stopwatch(clock=clock)
-    ran, running = 0, False
-
-    def run(action: object) -> None:
-        nonlocal ran, running
-        if isinstance(action, int):
-            clock.spend(action)
-            ran += action * running
-        elif isinstance(action, str):
-            getattr(watch, action)()
-            running = action == "start"
-        else:
-            name, body = action
-            with watch.phase(name):
-                for part in body:
-                    run(part)
-
-    for action in program:
-        run(action)
-    assert sum(watch.seconds.values()) == watch.total == ran
+def test_the_parts_add_up_to_the_time_it_ran(actions):
+    program = Program()
+    for action in actions:
+        program.run(action)
+    assert sum(program.watch.seconds.values()) == program.watch.total == program.ran

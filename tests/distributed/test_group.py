@@ -57,7 +57,7 @@ def test_heads_and_scores_are_sent_bit_for_bit(monkeypatch):
     exchange = Exchange(Group(0, 2, torch.device("cpu")), rows=6)
     scores = torch.tensor([1.5, -0.0, float("inf"), 1e-42, 2049.0])
     head = Head(Status.READY, 3, 7, 2**31 + 5)  # an int32 holds 2^31 - 1, then it begins anew
-    heads, shared = exchange.swap(head, [scores[:2], scores[2:].double().float()])
+    heads, shared = exchange.send(head, [scores[:2], scores[2:].double().float()])()
     assert heads == [Head(Status.READY, 3, 7, 5)] * 2
     for one in shared:
         assert one.view(torch.int32).tolist() == scores.view(torch.int32).tolist()

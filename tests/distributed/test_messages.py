@@ -50,8 +50,10 @@ def swap():
     assert ALL.gather(torch.arange(3.0), "sends").tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
-def test_the_backend_is_never_the_last_to_let_go_of_what_was_sent(backend):
-    swap()
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_backend_is_never_the_last_to_let_go_of_what_was_sent(backend, inference):
+    with torch.inference_mode(inference):
+        swap()
     del backend.held[0]
     assert all(one() is not None for one in backend.sent[0])
     assert all(one()._use_count() > 1 for one in backend.sent[0])  # so Python is not asked
@@ -67,14 +69,6 @@ def test_what_the_backend_has_let_go_of_is_not_kept_for_long(backend):
     backend.held.clear()
     swap()
     assert backend.kept() == [False, False, False, True]
-
-
-def test_a_message_sent_in_inference_mode_is_kept_too(backend):
-    with torch.inference_mode():
-        message = torch.arange(3.0)
-        assert ALL.gather(message, "sends").tolist() == [[0, 1, 2], [0, 1, 2]]
-    backend.held.clear()
-    assert all(one()._use_count() > 1 for one in backend.sent[0])
 
 
 def test_python_shuts_down_only_once_the_backend_has_let_go_of_what_was_sent(backend):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from fixture_cases import share_of_cases
 from fixture_histories import HISTORIES, Ranked
-from fixture_loaders import flat
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
 from fixture_schedules import SCHEDULES
@@ -239,15 +238,6 @@ def test_a_batch_costs_one_message_of_a_window_and_five_numbers_at_most(processe
         for report in epochs:
             assert report.sent == [4 * numbers] * len(report.turns)
             assert report.opening <= 3
-
-
-def test_candidates_that_a_longer_shard_did_not_load_are_counted(processes):
-    short, long = train(processes, Case((16, 80), EXACT, breaks=(None,)))
-    assert short[0].stats.beyond == 0
-    # Two windows of 8 were trained on; the third was full when the other rank had ended.
-    assert (long[0].stats.candidates, long[0].stats.beyond) == (24, 56)
-    assert len(flat(turn.batch for turn in long[0].turns[:-1])) == 8
-    assert long[0].stats.waiting == 4
 
 
 @pytest.mark.parametrize("scorer", [FORWARD, None, sb.scorers.Stale(FORWARD, 3)])

@@ -219,7 +219,7 @@ def test_what_reads_confidence_from_a_loss_of_ones_own_warns_if_it_is_no_cross_e
 ):
     for excess in (False, True):
         average = ExcessLosses() if excess else average_examples
-        ExampleLosses(loss_fn, average=average).of_examples(outputs, targets)
+        ExampleLosses(loss_fn, average=average)(nn.Identity(), (outputs, targets))
         told = ["no cross-entropies of these outputs" in str(each.message) for each in recwarn]
         assert told == [True] * (warned and excess)
 
@@ -228,12 +228,12 @@ def test_what_reads_confidence_from_a_loss_of_ones_own_warns_if_it_is_no_cross_e
 def test_losses_of_labels_are_summed_whoever_wrote_the_loss(loss_fn):
     losses = ExampleLosses(loss_fn, average=ExcessLosses())
     soft = 0.1 + 0.8 * LABELS
-    found = [losses.of_examples(OF_FIVE, each) for each in (LABELS, soft)]
+    found = [losses(nn.Identity(), (OF_FIVE, each)) for each in (LABELS, soft)]
     plain = nn.BCEWithLogitsLoss(reduction="none")
     for each, targets in zip(found, (LABELS, soft), strict=True):
         expected = excess_losses(plain, plain(OF_FIVE, targets), OF_FIVE, targets)
         torch.testing.assert_close(each, expected)
     unknown = torch.full_like(LABELS[:, :1], torch.nan)
     if loss_fn is masked:
-        more = losses.of_examples(OF_FIVE, torch.cat([LABELS[:, :4], unknown], 1))
+        more = losses(nn.Identity(), (OF_FIVE, torch.cat([LABELS[:, :4], unknown], 1)))
         torch.testing.assert_close(more, found[0] - plain(OF_FIVE, LABELS)[:, 4])

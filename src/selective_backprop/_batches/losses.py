@@ -1,14 +1,11 @@
 """Get one loss per example from the loss function that the user already has."""
 
-import copy
 import functools
 import inspect
 import operator
-import types
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import torch
@@ -16,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
+from selective_backprop._core.isolation import KeptModel, kept_random_streams
 from selective_backprop._core.types import NO_TARGET, Bool, LossesOf, OutputsOf
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
-VALUES = operator.methodcaller("values")
+SETTINGS = ("reduction", "ignore_index", "weight", "label_smoothing")
 IGNORED = -100  # torch's default for the class index that a loss ignores
 
 OF_LABELS = {
@@ -81,12 +78,10 @@ def option(loss_fn: LossFunction | None, name: str) -> Any:
 
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
-    """Return the label smoothing of a cross-entropy; 0 for other losses."""
     return float(option(loss_fn, "label_smoothing") or 0.0)
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
-    """Return the class weights of a cross-entropy, or None."""
     function = uncompiled(loss_fn)
     torchs = getattr(function, "func", None) in (cross_entropy, nll_loss)
     known = torchs or isinstance(function, (nn.CrossEntropyLoss, nn.NLLLoss))
@@ -176,22 +171,20 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UnreducedLoss:
-    """A loss function that returns one loss per position, and what its reduction would do."""
+    """A loss function that can be asked for one loss per position, and what its reduction does."""
 
-    function: LossFunction  # does not reduce if it is called with `options`
-    options: dict[str, Any]
+    given: Any  # the user's, not compiled
+    settings: list[Any]  # of it, in the order of `SETTINGS`
+    options: dict[str, Any]  # with which it does not reduce
+    settable: bool  # whether it does not reduce once its attribute `reduction` says so
+    counts: bool  # whether a call may change it, as far as can be seen
     reduction: str | None  # the user's `reduction`; None if there is none
     ignored: int | None  # `ignore_index`: the target that is left out
     weights: Tensor | None  # of classes
     shifted: bool  # whether the lowest loss may be above 0 if targets are classes
-    given: Any  # the user's, not compiled
-    counts: bool  # whether a call may change it, as far as can be seen
-    holders: Sequence[Mapping[str, Any]]  # where both keep their settings
-    held: list[Any] | None  # their types and settings; None if changes cannot be seen
 
     @classmethod
     def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
-        """Inspect a loss function; copy it if it is a module or object with a `reduction`."""
         function = uncompiled(loss_fn)
         try:
             parameters = inspect.signature(function).parameters
@@ -204,30 +197,21 @@ class UnreducedLoss:
                 found = parameters[name].default
             return found if isinstance(found, kind) else None
 
-        unreduced, options = function, {}
-        if isinstance(getattr(function, "reduction", None), str):
-            unreduced = copy.copy(function)
-            unreduced.reduction = "none"
-        elif not isinstance(function, nn.Module) and "reduction" in parameters:
-            options = {"reduction": "none"}
+        module = isinstance(function, nn.Module)
+        settable = isinstance(getattr(function, "reduction", None), str)
+        # What a compiled TorchScript module or an object without `__dict__` changes is not found.
+        seen = not isinstance(function, torch.jit.ScriptModule) and hasattr(function, "__dict__")
         weights = class_weights(function)
-        counts = isinstance(function, nn.Module) or unreduced is not function
-        if isinstance(function, torch.jit.ScriptModule) or not hasattr(function, "__dict__"):
-            counts = False  # what it changes cannot be found
-        compiled = getattr(loss_fn, "_modules", {})  # a compiled loss holds the function there
-        holders = [compiled, *_holders(function), *_holders(unreduced)]
-        held = [type(function), type(unreduced), *chain.from_iterable(map(VALUES, holders))]
         return cls(
-            unreduced,
-            options,
+            function,
+            [option(function, name) for name in SETTINGS],
+            {"reduction": "none"} if "reduction" in parameters and not (module or settable) else {},
+            settable,
+            seen and (module or settable) and not is_plainly_torchs(function),
             known("reduction", str),
             known("ignore_index", int),
             weights,
             weights is not None or label_smoothing(function) > 0,
-            function,
-            counts and not is_plainly_torchs(function),
-            holders,
-            held if _shows_changes(function) else None,
         )
 
     def of_positions(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
@@ -236,11 +220,12 @@ class UnreducedLoss:
         What the loss counts is kept if gradients are on, and forgotten if they are off.
         """
         tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        trains = torch.is_grad_enabled()
-        scores = self.counts and not trains and isinstance(self.given, nn.Module)
         try:
-            with KeptBuffers(self.given).kept() if scores else nullcontext():
-                losses = self.function(outputs, targets, *more, **self.options, **named)
+            if self.settable:
+                self.given.reduction = "none"
+            scores = self.counts and not torch.is_grad_enabled()
+            with self._unchanged() if scores else nullcontext():
+                losses = self.given(outputs, targets, *more, **self.options, **named)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
@@ -251,8 +236,9 @@ class UnreducedLoss:
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
             raise
-        if self.counts and trains and self.function is not self.given:
-            vars(self.given).update({**vars(self.function), "reduction": self.reduction})
+        finally:
+            if self.settable:
+                self.given.reduction = self.reduction
         rows = tensors and isinstance(losses, Tensor) and losses.ndim
         if rows and losses.shape not in (targets.shape, outputs.shape):
             _refuse_crossed_rows(losses, outputs, targets)
@@ -260,15 +246,24 @@ class UnreducedLoss:
 
     def probe(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
         """Return what the given loss returns, but leave no trace in it or in random streams."""
-        given, module = self.given, self.counts and isinstance(self.given, nn.Module)
-        kept = KeptBuffers(given).kept() if module else nullcontext()
-        given = given if self.function is given else copy.copy(given)
         # the function in a compiled one, which would be compiled again
-        given = getattr(given, "_torchdynamo_orig_callable", given)
+        given = getattr(self.given, "_torchdynamo_orig_callable", self.given)
         device = outputs.device if isinstance(outputs, Tensor) else None
-        with kept_random_streams(device), kept:
+        with kept_random_streams(device), self._unchanged() if self.counts else nullcontext():
             found = given(outputs, targets, *more, **named)
         return found.detach() if isinstance(found, Tensor) else found
+
+    @contextmanager
+    def _unchanged(self) -> Generator[None]:
+        """Run the body, then restore the attributes and buffers of the loss."""
+        held, module = vars(self.given), isinstance(self.given, nn.Module)
+        before = held.copy()
+        with KeptModel(self.given).kept() if module else nullcontext():
+            try:
+                yield
+            finally:
+                held.clear()
+                held.update(before)
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
@@ -312,23 +307,6 @@ class UnreducedLoss:
         return divisor.where(divisor > 0, 1).to(losses)
 
 
-def _shows_changes(function: Any) -> bool:
-    """Return whether `_holders` finds all settings of a loss function."""
-    if isinstance(function, nn.Module):
-        return not function._modules
-    return isinstance(function, (functools.partial, types.FunctionType, types.BuiltinFunctionType))
-
-
-def _holders(function: Any) -> list[dict[str, Any]]:
-    """Return where a loss function keeps its settings: attributes, buffers, keywords."""
-    if isinstance(function, functools.partial):
-        return [function.keywords]
-    attributes = getattr(function, "__dict__", {})
-    if isinstance(function, nn.Module):
-        return [attributes, attributes["_buffers"], attributes["_parameters"]]
-    return [attributes]
-
-
 def average_examples(loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
     """Average losses over all axes but the first; return losses with one axis unchanged.
 
@@ -350,10 +328,9 @@ Average = Callable[[UnreducedLoss, Any, Any, Any], Any]
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
-    The loss function, or a copy of it if it is a module, is called with `reduction="none"`. A loss
-    without a `reduction` is called unchanged; the first batch shows what it returns. If the
-    module's attributes change between batches, a new copy is made. If it `marks`, a call returns
-    `NO_TARGET` for rows whose targets are all ignored.
+    The loss function is called with `reduction="none"`. One without a `reduction` is called
+    unchanged; the first batch shows what it returns. Its settings may change between batches. If it
+    `marks`, a call returns `NO_TARGET` for rows whose targets are all ignored.
     """
 
     loss_fn: LossFunction
@@ -363,31 +340,31 @@ class ExampleLosses:
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        outputs, targets = (self.outputs or apply_to_pair)(model, batch)
-        losses = self.of_examples(outputs, targets)
-        if self.marks and self._latest is not None:
-            bare = lacks_target(losses, targets, self._latest.ignored)
-            if bare is not None:
-                losses = losses.float() if losses.dtype is torch.float16 else losses
-                losses = losses.masked_fill(bare, NO_TARGET)
-        return losses
-
-    def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; `check_losses` rejects anything else that is returned."""
+        outputs, targets = (self.outputs or apply_to_pair)(model, batch)
         loss = self.unreduced
         losses = loss.of_positions(outputs, targets)
-        if self.average is average_examples and isinstance(losses, Tensor) and losses.ndim == 1:
-            return losses  # nearly always
-        return self.average(loss, losses, outputs, targets)
+        each = isinstance(losses, Tensor) and losses.ndim == 1  # nearly always
+        if not each or self.average is not average_examples:
+            losses = self.average(loss, losses, outputs, targets)
+        bare = lacks_target(losses, targets, loss.ignored) if self.marks else None
+        if bare is not None:
+            losses = losses.float() if losses.dtype is torch.float16 else losses
+            losses = losses.masked_fill(bare, NO_TARGET)
+        return losses
 
     @property
     def unreduced(self) -> UnreducedLoss:
-        """The loss function as it is now, unreduced."""
+        """The loss function with its present settings."""
         latest = self._latest
-        if latest is not None and latest.held is not None:
-            types = type(latest.given), type(latest.function)
-            held = [*types, *chain.from_iterable(map(VALUES, latest.holders))]
-            if len(held) == len(latest.held) and all(map(operator.is_, held, latest.held)):
+        if latest is not None:
+            given = latest.given
+            held = (
+                [given.keywords.get(name) for name in SETTINGS]
+                if isinstance(given, functools.partial)
+                else [getattr(given, name, None) for name in SETTINGS]
+            )
+            if all(map(operator.is_, held, latest.settings)):
                 return latest
         self._latest = latest = UnreducedLoss.of(self.loss_fn)
         return latest

@@ -1,13 +1,11 @@
 """Pack batches into plain containers, which `torch.load(weights_only=True)` can read safely."""
 
 import dataclasses
-import inspect
 import sys
 import zlib
 from collections import OrderedDict, UserDict
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,9 +20,9 @@ from selective_backprop._core.saved_state import Read, Saved, StateError
 def pack_batch(batch: Any, path: str = "") -> Any:
     """Return copies of a batch's leaves in plain containers, with the names of the original types.
 
-    A batch may hold tensors, arrays, numbers, text and classes, in lists, tuples, dicts (and
-    subclasses of `dict` or `UserDict`), named tuples and dataclasses. All types must be defined at
-    the top of their modules. An error names the path of anything else.
+    A batch may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of
+    `dict` or `UserDict`), named tuples and dataclasses. All types must be defined at the top of
+    their modules. An error names the path of anything else.
     """
 
     def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:
@@ -38,8 +36,14 @@ def pack_batch(batch: Any, path: str = "") -> Any:
     if isinstance(batch, Tensor):
         # A view is copied without the rest of its storage.
         return batch.detach().as_subclass(Tensor).clone()
-    if isinstance(batch, np.ndarray | np.generic):
-        return _pack_array(path, batch)
+    if isinstance(batch, np.generic):
+        return "number", pack_batch(np.asarray(batch), path)
+    if isinstance(batch, np.ndarray):
+        if batch.dtype.kind not in "biufcUS":
+            found = f"{path or 'the batch'} is an array of {batch.dtype}"
+            raise BatchError(f"{found}, which a saved state cannot hold; return numbers or text")
+        content = np.frombuffer(bytearray(batch.tobytes()), np.uint8)
+        return "array", torch.from_numpy(content), batch.dtype.str, list(batch.shape)
     if kind in (list, tuple):
         return kind.__name__, pack_all(enumerate(batch))
     if kind is dict and all(type(key) in PLAIN for key in batch):
@@ -49,17 +53,14 @@ def pack_batch(batch: Any, path: str = "") -> Any:
         parts = pack_all([(name, getattr(batch, name)) for name in names])
         word = "named tuple" if isinstance(batch, tuple) else "dataclass"
         return word, _type_name(path, kind), names, parts
-    if isinstance(batch, dict | UserDict) and kind is not dict:
-        others = {name: getattr(batch, name) for name in _slots(kind) if hasattr(batch, name)}
-        others |= getattr(batch, "__dict__", {})
-        if isinstance(batch, UserDict):
-            del others["data"]
+    factory = getattr(batch, "default_factory", None)  # of a defaultdict
+    if isinstance(batch, dict | UserDict) and kind is not dict and factory is None:
+        others = {**getattr(batch, "__dict__", {})}
+        others.pop("data", None)  # where a UserDict has its items
         if "_encodings" in others:  # of Transformers' BatchEncoding; they cannot be saved
             others["_encodings"] = None
         parts = pack_all([("", dict(batch)), ("", others)])
         return "mapping", _type_name(path, kind), (), parts
-    if isinstance(batch, type):  # such as the default factory of a defaultdict
-        return "class", _type_name(path, batch)
     raise BatchError(
         f"{path or 'the batch'} is a {kind.__name__}, which a saved state cannot hold. Let the "
         "collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, named "
@@ -75,17 +76,12 @@ def unpack_batch(packed: Any) -> Any:
     if not isinstance(packed, tuple):
         return packed
     kind, *content = packed
-    if kind in ("array", "number"):
-        array = content[0].cpu().numpy().view(content[1])
-        return array if kind == "array" else array[()]
+    if kind == "array":
+        return content[0].cpu().numpy().view(content[1]).reshape(content[2])
+    if kind == "number":
+        return unpack_batch(content[0])[()]
     if kind == "bytes":
         return content[0].encode("latin1")
-    if kind == "class":
-        return _find_type(content[0])
-    if kind in ("texts", "text"):
-        texts, shape, dtype = content
-        array = np.array([unpack_batch(text) for text in texts], dtype).reshape(shape)
-        return array if kind == "texts" else array[()]
     items = [unpack_batch(item) for item in content[-1]]
     if kind in ("list", "tuple"):
         return items if kind == "list" else tuple(items)
@@ -125,19 +121,6 @@ def _checksum(packed: Any, start: int = 0) -> int:
     return zlib.crc32(repr(packed).encode(), start)
 
 
-def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
-    several = isinstance(array, np.ndarray)
-    if array.dtype.kind in "biufc":
-        # Signed, because plain pickles of torch's larger unsigned tensors cannot be read.
-        numbers = torch.from_numpy(np.array(array).view(array.dtype.str.replace("u", "i")))
-        return "array" if several else "number", numbers, array.dtype.str
-    if array.dtype.kind in "US":
-        texts = [pack_batch(text) for text in array.ravel().tolist()]
-        return "texts" if several else "text", texts, list(array.shape), array.dtype.str
-    found = f"{path or 'the batch'} is an array of {array.dtype}"
-    raise BatchError(f"{found}, which a saved state cannot hold; return numbers or text")
-
-
 def _type_name(path: str, kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if _find(name) is not kind:
@@ -156,16 +139,11 @@ def _find(name: str) -> Any:
     return found
 
 
-def _find_type(name: str) -> type:
+def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
+    """Return an object of one of the user's types, without running the type's code."""
     found = _find(name)
     if not isinstance(found, type):
         raise ConfigurationError(f"the state holds rows of type {name}, which is not imported")
-    return found
-
-
-def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
-    """Return an object of one of the user's types, without running the type's code."""
-    found: Any = _find_type(name)
     held = {"named tuple": tuple, "dataclass": object, "mapping": dict | UserDict}[kind]
     if not issubclass(found, held) or (kind != "mapping" and _field_names(found) != names):
         raise ConfigurationError(
@@ -183,19 +161,9 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
     else:
         for key, item in content.items():
             base.__setitem__(made, key, item)
-    slots = _slots(found)
     for attribute, value in others.items():
-        if attribute in slots:
-            object.__setattr__(made, attribute, value)
-        else:
-            vars(made)[attribute] = value
+        object.__setattr__(made, attribute, value)
     return made
-
-
-def _slots(kind: type) -> list[str]:
-    """Return the attributes outside `__dict__`, such as a `defaultdict`'s default factory."""
-    held = (vars(base).items() for base in kind.__mro__)
-    return [name for name, value in chain.from_iterable(held) if inspect.ismemberdescriptor(value)]
 
 
 def _field_names(kind: type) -> tuple[str, ...] | None:

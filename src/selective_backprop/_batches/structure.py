@@ -8,9 +8,9 @@ import copy
 import dataclasses
 import operator
 from collections import UserDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -46,15 +46,17 @@ class Layout:
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-@lru_cache(maxsize=256)
-def _container(kind: type) -> Any:
-    """Return `Mapping`, `Sequence` or the field names of a container type; None for a leaf."""
-    if issubclass(kind, (Tensor, PackedSequence)):
+def _parts(value: Any) -> Sequence[tuple[Any, Any]] | None:
+    """Return the parts of a container with keys, field names or positions; None for a leaf."""
+    kind = type(value)
+    if isinstance(value, (Tensor, PackedSequence)):
         return None
-    if issubclass(kind, Mapping):
-        return Mapping
-    if issubclass(kind, (list, tuple)):
-        return getattr(kind, "_fields", Sequence)
+    if isinstance(value, Mapping):
+        return [*value.items()]  # a TensorDict iterates over its rows
+    if isinstance(value, (list, tuple)):
+        if hasattr(kind, "_fields"):
+            return [*zip(kind._fields, value, strict=True)]
+        return [*enumerate(value)] if _is_structure(value) else None
     if not dataclasses.is_dataclass(kind):
         return None
     fields = dataclasses.fields(kind)
@@ -63,76 +65,21 @@ def _container(kind: type) -> Any:
             f"the batch holds a {kind.__name__}, a dataclass with __post_init__ or a field of "
             "init=False, which may change when it is made with other rows: return a dict"
         )
-    return tuple(field.name for field in fields)
+    return [(field.name, getattr(value, field.name)) for field in fields]
 
 
-def _keys(value: Any) -> Sequence[Any] | None:
-    """Return the keys, field names or positions of a container; None for a leaf."""
-    container = _container(type(value))
-    if container is Mapping:
-        return tuple(value.keys())  # not `tuple(value)`: a TensorDict iterates over its rows
-    if container is Sequence:
-        # If the first part is a tensor with axes, this is no list of rows, and no check is needed.
-        tells = len(value) > 0 and type(value[0]) is Tensor and value[0].ndim > 0
-        return range(len(value)) if tells or _holds_structure(value) else None
-    return container
+def _is_structure(value: Sequence[Any]) -> bool:
+    """Return whether a list holds tensors at any depth: then it is no list of rows."""
+    if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
+        return False
+    leaves = (leaf for part in value for leaf in list_leaves(part))
+    return any(isinstance(leaf, (Tensor, np.ndarray, PackedSequence)) for leaf in leaves)
 
 
-def _values(value: Any, keys: Sequence[Any]) -> Sequence[Any]:
-    """Return the parts of a container, in the order of the keys; refuse one that has others."""
-    found = _keys(value)
-    if found is None or {*found} != {*keys}:
-        raise BatchError(
-            f"batches of different structure cannot be joined: one has {[*keys]} where another is "
-            f"{'one item' if found is None else [*found]}"
-        )
-    if isinstance(value, Mapping):
-        return [value[key] for key in keys]
-    return value if isinstance(value, (list, tuple)) else [getattr(value, name) for name in keys]
-
-
-def map_leaves(function: Callable[..., Any], batch: Any, *others: Any, path: str = "") -> Any:
-    """Return the batch with `function(path, leaf, *others' leaves)` in place of its leaves."""
-    keys = _keys(batch)
-    if keys is None:
-        return function(path, batch, *others)
-    listed, count = type(keys) is range, len(keys)
-    columns = [
-        each if listed and type(each) is type(batch) and len(each) == count else _values(each, keys)
-        for each in (batch, *others)
-    ]
-    values, kind = [], type(batch)
-    for key, part, *rest in zip(keys, *columns, strict=True):
-        place = f"{path}.{key}" if path else str(key)
-        values.append(
-            function(place, part, *rest)
-            if type(part) is Tensor  # nearly always
-            else map_leaves(function, part, *rest, path=place)
-        )
-    if isinstance(batch, (list, tuple)):
-        return kind(*values) if hasattr(kind, "_fields") else kind(values)
-    named = dict(zip(keys, values, strict=True))
-    if not isinstance(batch, Mapping):
-        return dataclasses.replace(batch, **named)
-    if kind is dict or not (issubclass(kind, dict) or hasattr(kind, "__copy__")):
-        return named
-    clone: Any = copy.copy(batch)
-    clone.update(named)
-    if isinstance(clone, UserDict) and "_encodings" in vars(clone):
-        clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
-    return clone
-
-
-def named_leaves(batch: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the path and the value of each leaf."""
-    keys = None if type(batch) is Tensor else _keys(batch)
-    if keys is None:
-        return [(path, batch)]
-    return [
-        leaf
-        for key, part in zip(keys, _values(batch, keys), strict=True)
-        for leaf in named_leaves(part, f"{path}.{key}" if path else str(key))
-    ]
+def _lists_numbers(value: Any) -> bool:
+    """Return whether `value` is a list or tuple of zero-dimensional tensors, one per row."""
+    listed = isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and len(value) > 0
+    return listed and all(isinstance(part, Tensor) and not part.ndim for part in value)
 
 
 def _are_tensors(batch: Any) -> bool:
@@ -145,17 +92,58 @@ def _are_tensors(batch: Any) -> bool:
     )
 
 
+def named_leaves(batch: Any, path: str = "") -> list[tuple[str, Any]]:
+    parts: Iterable[tuple[Any, Any]] | None
+    listed = type(batch) in (list, tuple) and len(batch)
+    if listed and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
+        parts = enumerate(batch)  # nearly always
+    elif (parts := _parts(batch)) is None:
+        return [(path, batch)]
+    places = ((f"{path}.{key}" if path else str(key), part) for key, part in parts)
+    return [
+        leaf
+        for place, part in places
+        for leaf in ([(place, part)] if type(part) is Tensor else named_leaves(part, place))
+    ]
+
+
 def list_leaves(batch: Any) -> list[Any]:
-    """Return the leaves of a batch."""
     if type(batch) in (list, tuple) and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
         return [*batch]
     return [leaf for _, leaf in named_leaves(batch)]
 
 
 def list_tensors(batch: Any) -> list[Tensor]:
-    """Return the tensors of a batch."""
     leaves = (leaf if _lists_numbers(leaf) else [leaf] for leaf in list_leaves(batch))
     return [each for leaf in leaves for each in leaf if isinstance(each, Tensor)]
+
+
+def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
+    """Return the batch with the next of `leaves` in place of each of its leaves."""
+    if _are_tensors(batch):
+        return type(batch)([next(leaves) for _ in batch])
+    parts = _parts(batch)
+    if parts is None:
+        return next(leaves)
+    named = {key: _rebuild(part, leaves) for key, part in parts}
+    kind: Any = type(batch)
+    if isinstance(batch, (list, tuple)):
+        return kind(*named.values()) if hasattr(kind, "_fields") else kind(named.values())
+    if not isinstance(batch, Mapping):
+        return dataclasses.replace(batch, **named)
+    if kind is dict or not issubclass(kind, (dict, UserDict)):
+        return named
+    others = getattr(batch, "__dict__", {}).items()
+    if more := [name for name, each in others if name != "data" and _is_structure([each])]:
+        raise BatchError(
+            f"a {kind.__name__} holds {', '.join(more)} beside its items, which would not change "
+            f"with them: return a dict. {BEFORE_LOADING}"
+        )
+    clone = copy.copy(batch)
+    clone.update(named)
+    if "_encodings" in getattr(clone, "__dict__", {}):
+        clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
+    return clone
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
@@ -163,10 +151,10 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
 
     def apply(_: str, leaf: Any) -> Any:
         if _lists_numbers(leaf):
-            return type(leaf)([function(part) for part in leaf])
+            return type(leaf)([*map(function, leaf)])
         return function(leaf) if isinstance(leaf, Tensor) else leaf
 
-    return map_leaves(apply, batch)
+    return _rebuild(batch, starmap(apply, named_leaves(batch)))
 
 
 def move_batch(batch: Any, device: torch.device) -> Any:
@@ -175,25 +163,19 @@ def move_batch(batch: Any, device: torch.device) -> Any:
         type(leaf) is Tensor and leaf.device == device for leaf in batch
     ):
         return batch  # nearly always on a CPU
+
+    def move(leaf: Any) -> Any:
+        if _lists_numbers(leaf):
+            moved = [*map(move, leaf)]
+            return leaf if all(map(operator.is_, moved, leaf)) else type(leaf)(moved)
+        tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
+        if not isinstance(tensor, Tensor) or tensor.device == device:
+            return leaf
+        return leaf.to(device, non_blocking=tensor.is_pinned())
+
     leaves = list_leaves(batch)
-    moved = [
-        leaf if type(leaf) is Tensor and leaf.device == device else _move(leaf, device)
-        for leaf in leaves
-    ]
-    if all(map(operator.is_, moved, leaves)):
-        return batch
-    rest = iter(moved)
-    return map_leaves(lambda *_: next(rest), batch)
-
-
-def _move(leaf: Any, device: torch.device) -> Any:
-    if _lists_numbers(leaf):
-        away = any(part.device != device for part in leaf)
-        return type(leaf)([_move(part, device) for part in leaf]) if away else leaf
-    tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
-    if not isinstance(tensor, Tensor) or tensor.device == device:
-        return leaf
-    return leaf.to(device, non_blocking=tensor.is_pinned())
+    moved = [*map(move, leaves)]
+    return batch if all(map(operator.is_, moved, leaves)) else _rebuild(batch, iter(moved))
 
 
 def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
@@ -210,52 +192,48 @@ def count_rows(
     of indices that were loaded. If not `every` leaf must, one is enough, and a batch may have none
     whose rows can be counted.
     """
-    first = batch[0] if type(batch) in (list, tuple) and batch and not layout.whole else None
-    if type(first) is Tensor and first.ndim:  # nearly all batches are lists of plain tensors
-        count = first.shape[0] if expected is None else expected
-        if all(
-            type(leaf) is Tensor
-            and leaf.layout is torch.strided
-            and not leaf.is_nested
-            and leaf.shape[:1] == (count,)
+    if type(batch) in (list, tuple) and {*map(type, batch)} == {Tensor} and not layout.whole:
+        size = batch[0].shape[:1] if expected is None else (expected,)
+        if size and all(
+            leaf.shape[:1] == size and leaf.layout is torch.strided and not leaf.is_nested
             for leaf in batch
         ):
-            return count
+            return size[0]  # nearly always
     leaves = [leaf for leaf in named_leaves(batch) if leaf[0] not in layout.whole]
     if expected is not None and not every:
-        sizes = _sizes(leaves)
-        if sizes and expected not in sizes:
+        sizes: set[Any] = set()
+        for leaf in leaves:
+            with suppress(BatchError):
+                sizes.add(row_count(*leaf))
+        if (others := sizes - {None}) and expected not in others:
             raise BatchError(
-                f"the items of the batch have {' or '.join(map(str, sorted(sizes)))} rows, but the "
-                f"list of indices that was loaded has {expected}. The collate function must leave "
-                "out no example"
+                f"the items of the batch have {' or '.join(map(str, sorted(others)))} rows, but "
+                f"the list of indices that was loaded has {expected}. The collate function must "
+                "leave out no example"
             )
         return expected
     found = [(*leaf, size) for leaf in leaves if (size := row_count(*leaf)) is not None]
-    tensors = [(path, size) for path, leaf, size in found if isinstance(leaf, Tensor)]
-    advice = "" if expected is None else f" {BEFORE_LOADING}"
+    tensors = [(name_of(path), size) for path, leaf, size in found if isinstance(leaf, Tensor)]
     if not tensors:
         raise BatchError(
             f"the batch ({type(batch).__name__}) holds no tensor with rows. Let the collate "
-            f"function stack the examples into tensors.{advice}"
+            f"function stack the examples into tensors. {BEFORE_LOADING}"
         )
-    told, count = name_of(tensors[0][0]), tensors[0][1]
+    told, count = tensors[0]
     if expected is not None:
         told, count = "the list of indices that was loaded", expected
     for path, leaf, size in found:
         if size != count:
             shape = () if isinstance(leaf, (list, tuple)) else tuple(leaf.shape)
-            raise BatchError(
-                f"{name_of(path)} has {size} rows, but {told} has {count}. "
-                + (
-                    rows_elsewhere(shape.index(count))
-                    if count in shape
-                    else "The collate function must return one row for each example, on the first "
-                    "axis, and leave out no example: stack lists of tensors, padded if their sizes "
-                    "differ. If the item is the same in every batch, as a vocabulary is, pass "
-                    f"whole={{{path!r}}}.{advice}"
-                )
+            advice = (
+                "The collate function must return one row for each example, on the first axis, "
+                "and leave out no example: stack lists of tensors, padded if their sizes differ. "
+                "If the item is the same in every batch, as a vocabulary is, pass "
+                f"whole={{{path!r}}}. {BEFORE_LOADING}"
             )
+            if count in shape:
+                advice = rows_elsewhere(shape.index(count))
+            raise BatchError(f"{name_of(path)} has {size} rows, but {told} has {count}. {advice}")
     return count
 
 
@@ -265,15 +243,6 @@ def rows_elsewhere(axis: int) -> str:
     return (
         f"If its rows are on axis {axis}, put {swap} of it into the batch and undo it in the model."
     )
-
-
-def _sizes(leaves: list[tuple[str, Any]]) -> set[int]:
-    """Return the numbers of rows of the leaves that can be counted."""
-    sizes: set[Any] = set()
-    for leaf in leaves:
-        with suppress(BatchError):
-            sizes.add(row_count(*leaf))
-    return sizes - {None}
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
@@ -326,53 +295,59 @@ def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
         rows = leaf[start:stop]
         return type(leaf)(rows) if isinstance(leaf, (list, tuple)) else rows
 
-    return map_leaves(part, batch)
+    return _rebuild(batch, starmap(part, named_leaves(batch)))
 
 
-def join_rows(
-    batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor | None] | None = None
-) -> Any:
+def join_rows(batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor] | None = None) -> Any:
     """Return one batch made of some rows of several batches of the same structure.
 
-    `rows` holds the positions of the wanted rows of each batch; None takes all rows, of one batch
-    or of all. Only the wanted rows are copied, each once, into a tensor of the same memory format.
-    Leaves that belong to a batch as a whole must be equal in all batches.
+    `rows` holds the positions of the wanted rows of each batch; None takes all rows. Only the
+    wanted rows are copied, each once, into a tensor of the same memory format. Leaves that belong
+    to a batch as a whole must be equal in all batches.
     """
-    wanted = [None] * len(batches) if rows is None else list(rows)
-    return map_leaves(partial(_join_leaves, wanted, layout), *batches)
+    first, *others = columns = [dict(named_leaves(batch)) for batch in batches]
+    for other in others:
+        if other.keys() != first.keys():
+            raise BatchError(
+                f"batches of different structure cannot be joined: one has {[*first]}, another "
+                f"{[*other]}"
+            )
+    joined = [_join_leaves(path, [each[path] for each in columns], rows, layout) for path in first]
+    return _rebuild(batches[0], iter(joined))
 
 
-def _join_leaves(rows: Sequence[Tensor | None], layout: Layout, path: str, *leaves: Any) -> Any:
+def _join_leaves(
+    path: str, leaves: Sequence[Any], rows: Sequence[Tensor] | None, layout: Layout
+) -> Any:
     if path in layout.whole:
         return _join_wholes(path, leaves)
-    subclass = None
-    if not _stack_at_once(leaves):
-        if len(kinds := {_kind(leaf) for leaf in leaves}) > 1:
-            raise BatchError(
-                "batches of different structure cannot be joined: "
-                f"{name_of(path)} is {' or '.join(sorted(kinds))}"
-            )
-        # not only the first leaf: it may be the empty list of a batch without rows
-        if all(row_count(path, leaf) is None for leaf in leaves):
-            return _join_wholes(path, leaves)
-        if isinstance(leaves[0], (list, tuple)):
-            joined: list[Any] = []
-            for leaf, take in zip(leaves, rows, strict=True):
-                joined.extend(leaf if take is None else [leaf[row] for row in take.tolist()])
-            return type(leaves[0])(joined)
-        # Waiting rows of a saved state are plain tensors.
-        types = (type(leaf) for leaf in leaves if not _holds_more(leaf))
-        subclass = next((kind for kind in types if kind is not Tensor), None)
-        leaves = (*_pad_to_equal(path, leaves, layout),)
+    plain = _are_tensors(leaves)  # nearly always
+    if plain and len({(each.dtype, each.device, each.shape[1:]) for each in leaves}) == 1:
+        return _join_tensors(leaves, rows)
+    if len(kinds := {_kind(leaf) for leaf in leaves}) > 1:
+        raise BatchError(
+            "batches of different structure cannot be joined: "
+            f"{name_of(path)} is {' or '.join(sorted(kinds))}"
+        )
+    # not only the first leaf: it may be the empty list of a batch without rows
+    if all(row_count(path, leaf) is None for leaf in leaves):
+        return _join_wholes(path, leaves)
+    kind = type(leaves[0])
+    if not issubclass(kind, (list, tuple)):
+        leaves = _pad_to_equal(path, leaves, layout)
     if isinstance(leaves[0], Tensor):
+        # Waiting rows of a saved state are plain tensors.
+        known = (type(each) for each in leaves if not _holds_more(each))
         joined = _join_tensors(leaves, rows)
-        return joined if subclass is None else joined.as_subclass(subclass)
-    pairs = zip(leaves, rows, strict=True)
-    return np.concatenate([a if take is None else a[take.numpy(force=True)] for a, take in pairs])
+        return joined.as_subclass(next((each for each in known if each is not Tensor), Tensor))
+    picks = [range(len(leaf)) for leaf in leaves] if rows is None else [r.tolist() for r in rows]
+    pairs = [*zip(leaves, picks, strict=True)]
+    if issubclass(kind, (list, tuple)):
+        return kind([leaf[row] for leaf, pick in pairs for row in pick])
+    return np.concatenate([leaf[[*pick]] for leaf, pick in pairs])
 
 
 def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
-    """Return what belongs to each batch as a whole, if it is equal in all batches."""
     first, *others = leaves
     # Parts of one batch share the object. Only another object on a GPU makes the CPU wait.
     if not all(leaf is first or are_equal(first, leaf) for leaf in others):
@@ -396,38 +371,24 @@ def are_equal(leaf: Any, other: Any) -> bool:
     return (leaf == other) is True
 
 
-def _stack_at_once(leaves: Sequence[Any]) -> bool:
-    """Return whether all are plain tensors whose rows have one type and shape, the usual case."""
-    if not _are_tensors(leaves):
-        return False
+def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor] | None) -> Tensor:
     first = leaves[0]
-    kind = first.dtype, first.device, first.shape[1:]
-    return all((leaf.dtype, leaf.device, leaf.shape[1:]) == kind for leaf in leaves)
-
-
-def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Tensor:
-    pairs, first = [*zip(leaves, rows, strict=True)], leaves[0]
-    counts = [(leaf if take is None else take).shape[0] for leaf, take in pairs]
+    if rows is None:
+        return torch.cat([leaf.detach() for leaf in leaves])  # one kernel
     if (signed := SIGNED.get(first.dtype)) is not None:
         return _join_tensors([leaf.view(signed) for leaf in leaves], rows).view(first.dtype)
     form = CHANNELS_LAST.get(first.ndim)
     if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
         form = torch.contiguous_format
-    whole = all(take is None for take in rows)
-    if whole and first.device.type != "cpu" and form is torch.contiguous_format:
-        return torch.cat([leaf.detach() for leaf in leaves])  # one kernel
+    counts = [each.shape[0] for each in rows]
     joined = torch.empty(
         (sum(counts), *first.shape[1:]), dtype=first.dtype, device=first.device, memory_format=form
     )
-    parts = joined.split_with_sizes(counts)
-    for (leaf, take), part in zip(pairs, parts, strict=True):
-        if take is None:
-            part.copy_(leaf.detach())
-        else:
-            # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
-            if take.device != leaf.device:
-                take = move_tensor(take, leaf.device)
-            torch.index_select(leaf.detach(), 0, take, out=part)
+    for leaf, take, part in zip(leaves, rows, joined.split_with_sizes(counts), strict=True):
+        # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
+        if take.device != leaf.device:
+            take = move_tensor(take, leaf.device)
+        torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
 
@@ -450,12 +411,11 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
             "the same type, device and, after the first axis, shape; "
             f"pad={{{path!r}: value}} pads them on the right."
         )
-    longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
-    padded = []
+    longest, padded = [max(sizes) for sizes in zip(*shapes, strict=True)], []
     for leaf in leaves:
-        margins = [wide - narrow for wide, narrow in zip(longest, leaf.shape[1:], strict=True)]
-        pairs = [side for margin in reversed(margins) for side in (0, margin)]
-        wide = torch.nn.functional.pad(torch.as_tensor(leaf), pairs, value=layout.pad[path])
+        axes = [*zip(longest, leaf.shape[1:], strict=True)]
+        margins = [side for wide, narrow in reversed(axes) for side in (0, wide - narrow)]
+        wide = torch.nn.functional.pad(torch.as_tensor(leaf), margins, value=layout.pad[path])
         padded.append(wide if isinstance(leaf, Tensor) else wide.numpy())
     return padded
 
@@ -484,27 +444,6 @@ def row_count(path: str, leaf: Any) -> int | None:
         f"{name_of(path)} is {kind}, from which rows cannot be taken. Let the collate function "
         f"return tensors in tuples, lists or mappings.{whole} {BEFORE_LOADING}"
     )
-
-
-def _lists_numbers(value: Any) -> bool:
-    """Return whether `value` is a list or tuple of zero-dimensional tensors, one per row."""
-    listed = isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and len(value) > 0
-    return listed and all(isinstance(part, Tensor) and not part.ndim for part in value)
-
-
-def _holds_structure(value: Any) -> bool:
-    """Return whether a value holds tensors at any depth: then it is no list of rows."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return True
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    elif dataclasses.is_dataclass(value):
-        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    elif not isinstance(value, (list, tuple)):
-        return False
-    if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
-        return False
-    return any(map(_holds_structure, value))
 
 
 def name_of(path: str) -> str:

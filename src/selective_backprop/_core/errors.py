@@ -1,15 +1,4 @@
-"""All errors and warnings.
-
-SelectiveBackpropError
-├── ConfigurationError     an option or a combination of options that cannot work (ValueError)
-├── LoaderError            a data loader that cannot be wrapped, or is used wrongly (ValueError)
-├── BatchError             a batch whose rows cannot be counted, taken or joined (ValueError)
-├── LossError              losses that are not one finite number per example (ValueError)
-├── DataError              a data folder or file that is missing or damaged (ValueError)
-└── RecordError            a record of a run that cannot be read or does not fit (ValueError)
-
-SelectionWarning           something works, but not as well as you asked for (UserWarning)
-"""
+"""All errors and warnings."""
 
 import sys
 import warnings

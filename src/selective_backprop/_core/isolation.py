@@ -3,7 +3,7 @@
 import random
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +13,6 @@ from torch.nn.parameter import is_lazy
 
 from selective_backprop._core.errors import ConfigurationError
 
-Modules: TypeAlias = Sequence[nn.Module]
-Places: TypeAlias = dict[int, tuple[Any, ...]]  # names and identities of buffers, by module
 LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
 
@@ -23,25 +21,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
-@contextmanager
-def eval_mode(model: nn.Module, modules: Modules | None = None) -> Generator[None]:
-    """Run the body with every module in eval mode, then give each module its own mode back.
-
-    Flags are set directly: a module's own `train()` may do more, and its `__setattr__` is slow.
-    Pass the model's `modules` if they are listed already.
-    """
-    modules = list_modules(model) if modules is None else modules
-    training = [module for module in modules if module.training]
-    for module in training:
-        object.__setattr__(module, "training", False)
-    try:
-        yield
-    finally:
-        for module in training:
-            object.__setattr__(module, "training", True)
-
-
-def list_modules(model: nn.Module) -> Modules:
+def list_modules(model: nn.Module) -> Sequence[nn.Module]:
     """Return a model's modules, each once, in a fraction of the time of `model.modules()`."""
     found, seen = [model], {id(model)}
     for module in found:
@@ -52,52 +32,44 @@ def list_modules(model: nn.Module) -> Modules:
     return found
 
 
-@contextmanager
-def kept_random_streams(device: torch.device | None) -> Generator[None]:
-    """Run the body, then restore torch's, NumPy's and Python's random streams."""
-    on_gpu = device is not None and device.type == "cuda"
-    python, numpy = random.getstate(), np.random.get_state(legacy=False)
-    on_cpu = torch.default_generator.get_state()
-    gpu = torch.cuda.get_rng_state(device) if on_gpu else None
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(on_cpu)
-        if gpu is not None and device is not None:
-            torch.cuda.set_rng_state(gpu, device)
-        np.random.set_state(numpy)
-        random.setstate(python)
-
-
 class RandomStreams(NamedTuple):
     """The states of the global random streams on the CPU, as data that a batch may hold."""
 
     torch: Tensor
     numpy: Any
-    python: tuple[int, Tensor, float | None]
+    python: Any
 
     @classmethod
     def now(cls) -> "RandomStreams":
-        """Return the states as they are."""
-        version, numbers, gauss = random.getstate()
-        python_state = version, torch.tensor(numbers), gauss
-        return cls(torch.get_rng_state(), np.random.get_state(legacy=False), python_state)
+        return cls(torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate())
 
     def put_back(self) -> None:
-        """Let the streams continue from these states."""
         torch.set_rng_state(self.torch)
         np.random.set_state(self.numpy)
-        version, numbers, gauss = self.python
-        random.setstate((version, tuple(numbers.tolist()), gauss))
+        random.setstate(self.python)
 
 
-class KeptBuffers:
-    """Save the buffers of a model before a forward pass, and restore those that it changed.
+@contextmanager
+def kept_random_streams(device: torch.device | None) -> Generator[None]:
+    """Run the body, then restore torch's, NumPy's and Python's random streams."""
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)
+    streams, gpu = RandomStreams(torch.get_rng_state(), numpy, python), None
+    if device is not None and device.type == "cuda":
+        gpu = torch.cuda.get_rng_state(device)
+    try:
+        yield
+    finally:
+        streams.put_back()
+        if gpu is not None and device is not None:
+            torch.cuda.set_rng_state(gpu, device)
 
-    If a pass registers, deletes or replaces buffers of a module, the module's attributes are
-    restored too: they may describe a buffer, such as the length of a cached table. Buffers that a
-    lazy module makes in its first pass stay. Buffers of more than 1 MiB, or with gaps in memory,
-    are not saved: if a pass changes one in place, an error says so.
+
+class KeptModel:
+    """Save the modes and buffers of a model before a forward pass, and restore them after it.
+
+    A pass may change small buffers in place, and a lazy module may make its buffers, which stay.
+    An error refuses all else: buffers that are registered, deleted, replaced, or get other memory,
+    and changes in place of buffers that are not saved, of more than 1 MiB or with gaps in memory.
 
     DDP inside the model broadcasts no buffers during the pass: the other ranks may run none, and
     DDP would leave out its next broadcast.
@@ -107,87 +79,77 @@ class KeptBuffers:
         self._model = model
         self._find(list_modules(model))
 
-    def _find(self, modules: Modules) -> None:
-        """Find the buffers, and keep them alive, so that an id is no other object's."""
+    def _find(self, modules: Sequence[nn.Module]) -> None:
         if any(isinstance(each, torch.jit.ScriptModule) for each in modules):
             raise ConfigurationError(
                 "the buffers of a torch.jit.ScriptModule cannot be restored after a scoring pass. "
                 "Pass the module that it was made of, which has the same weights"
             )
-        self._places = _places(modules)
-        self._held = [(m, dict(m._buffers), {*m._non_persistent_buffers_set}) for m in modules]
-        given = [(m, name, b) for m in modules for name, b in m._buffers.items() if b is not None]
-        made = [each for each in given if not is_lazy(each[2])]
-        self._lazy = len(made) < len(given)
-        self._plain = [buffer for *_, buffer in made if _is_plain(buffer)]
+        self._places = {
+            id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
+        }
+        # Kept alive, so that an id is no other object's.
+        self._held = [b for each in modules for b in each._buffers.values() if b is not None]
+        made = [buffer for buffer in self._held if not is_lazy(buffer)]
+        self._lazy = len(made) < len(self._held)
+        self._plain = [buffer for buffer in made if _is_plain(buffer)]
         self._memory = [buffer.data for buffer in self._plain]  # autograd counts no change of it
         self._small: dict[torch.device, list[Tensor]] = {}  # the bytes of those of up to 1 MiB
-        for buffer in self._plain:
+        for buffer in self._memory:
             if buffer.nbytes <= LARGEST_SAVED:
-                piece = buffer.data.as_strided((buffer.numel(),), (1,)).view(torch.uint8)
+                piece = buffer.as_strided((buffer.numel(),), (1,)).view(torch.uint8)
                 self._small.setdefault(buffer.device, []).append(piece)
-        # Only watched.
-        self._others = [b for b in made if not _is_plain(b[2]) or b[2].nbytes > LARGEST_SAVED]
+        self._watched = [b for b in made if not _is_plain(b) or b.nbytes > LARGEST_SAVED]
         self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
 
-    @contextmanager
-    def kept(self, modules: Modules | None = None) -> Generator[None]:
-        """Run the body, then restore the buffers that it changed.
+    def _stay(self, modules: Sequence[nn.Module]) -> bool:
+        """Return whether the model has the same buffers as before, in the same memory."""
+        places = {
+            id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
+        }
+        return places == self._places and all(map(Tensor.is_set_to, self._plain, self._memory))
 
-        Pass the model's `modules` if they are listed already.
+    @contextmanager
+    def kept(self, *, evaluates: bool = False) -> Generator[None]:
+        """Run the body, with all modules in eval mode if it `evaluates`; then restore the model.
 
         Raises:
-            ConfigurationError: if the body changed a buffer that is not saved.
+            ConfigurationError: if the body changed what cannot be restored.
         """
-        modules = list_modules(self._model) if modules is None else modules
-        same = _places(modules) == self._places and not self._lazy
-        if not same or not all(map(Tensor.is_set_to, self._plain, self._memory)):
+        modules = list_modules(self._model)
+        # Flags are set directly: a module's `train()` may do more, and `__setattr__` is slow.
+        training = [each for each in modules if each.training] if evaluates else []
+        if self._lazy or not self._stay(modules):
             self._find(modules)
-        attributes = [*map(dict.copy, map(vars, modules))]
         images = [torch.cat(pieces) for pieces in self._small.values()]
         # Inference tensors count no versions.
-        versions = [each.is_inference() or each._version for *_, each in self._others]
+        versions = [each.is_inference() or each._version for each in self._watched]
         due = [(each, each.require_forward_param_sync) for each in self._wrappers]
         try:
             for wrapper, _ in due:
                 wrapper.require_forward_param_sync = False
+            for module in training:
+                object.__setattr__(module, "training", False)
             yield
         finally:
+            for module in training:
+                object.__setattr__(module, "training", True)
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
-            now = _places(modules)
-            for (module, buffers, unsaved), own in zip(self._held, attributes, strict=True):
-                if now.get(id(module)) != self._places.get(id(module)):
-                    _refill(module._buffers, buffers)
-                    _refill(module._non_persistent_buffers_set, unsaved)
-                    _refill(vars(module), own)
-            for buffer, memory in zip(self._plain, self._memory, strict=True):
-                if not buffer.is_set_to(memory):  # it was resized, or got other memory
-                    buffer.data = memory
             for pieces, image in zip(self._small.values(), images, strict=True):
-                # On a GPU, comparing would make the host wait, so all bytes are restored.
-                if image.device.type != "cpu" or not torch.equal(torch.cat(pieces), image):
-                    saved = image.split([*map(Tensor.numel, pieces)])
-                    with torch.inference_mode():  # outside, inference tensors cannot be written
-                        torch._foreach_copy_(pieces, saved)
-        for (owner, name, buffer), version in zip(self._others, versions, strict=True):
-            if version is not True and buffer._version != version:
-                paths = {id(each): path for path, each in self._model.named_modules()}
-                raise ConfigurationError(
-                    f"a scoring pass changed {'.'.join(filter(None, (paths[id(owner)], name)))!r}, "
-                    "a buffer that cannot be restored: it has more than 1 MiB, or gaps in memory. "
-                    "Let forward() change it only if self.training"
-                )
-
-
-def _places(modules: Modules) -> Places:
-    """Return the names and identities of each module's buffers."""
-    return {id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers}
-
-
-def _refill(container: Any, content: Any) -> None:
-    container.clear()
-    container.update(content)
+                saved = image.split([*map(Tensor.numel, pieces)])
+                with torch.inference_mode():  # outside, inference tensors cannot be written
+                    torch._foreach_copy_(pieces, saved)
+        pairs = zip(self._watched, versions, strict=True)
+        changed = [each for each, v in pairs if v is not True and each._version != v]
+        if changed or not self._stay(modules):
+            found = self._model.named_buffers()
+            names = [repr(name) for name, buffer in found if any(buffer is c for c in changed)]
+            raise ConfigurationError(
+                f"a scoring pass changed {', '.join(names) or 'which buffers there are'} for good. "
+                "It may only change buffers in place that have up to 1 MiB and no gaps in memory. "
+                "Let forward() make all other changes of buffers only if self.training"
+            )
 
 
 def _is_plain(buffer: Tensor) -> bool:

@@ -45,11 +45,6 @@ def check_number(
     given as a float, such as 3.0, and stays a float. `least` and `most` are allowed values, `above`
     and `below` are not. The error's message ends with `hint`.
     """
-
-    def fits(number: float) -> bool:
-        inside = least <= number <= most and above < number < below
-        return inside and (not whole or number % 1 == 0)
-
     if value is None and optional:
         return None
     # Exact types, since a bool is an int too, and NumPy's float64 is a float.
@@ -58,15 +53,14 @@ def check_number(
         number = None
     elif not isinstance(number, int | float):
         number = float(number)
-    if number is not None and fits(number):
+    inside = number is not None and least <= number <= most and above < number < below
+    if inside and not (whole and number % 1):
         return number
     kind = f" of type {type(value).__name__}" * (number is None and value is not None)
     low, high = max(least, above), min(below, most)
     bounds = f" {'above' if above >= least else 'of at least'} {low:g}" * math.isfinite(low)
     if math.isfinite(high):
         bounds = f" in {'[('[above >= least]}{low:g}, {high:g}{'])'[below <= most]}"
-    if isinstance(value, str) and _reads(value, fits):
-        hint = f"write {name}={value.strip()}, without quotes"
     raise ConfigurationError(
         f"{name}={value!r:.60}{kind}: a {'whole' if whole else 'finite'} number{bounds} is needed"
         f"{f'; {hint}' * bool(hint)}"
@@ -77,11 +71,7 @@ check_whole = partial(check_number, whole=True, least=1)
 
 
 def check_rate(name: str, value: Any) -> float:
-    """Return the share of candidates to keep, in (0, 1], as a float whose reciprocal is finite."""
-    rate = float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
-    if math.isinf(1 / rate):
-        raise ConfigurationError(f"{name}={rate} is so small that it counts as 0")
-    return rate
+    return float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
 
 
 def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
@@ -93,22 +83,11 @@ def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
 
 
 def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
-    """Return the member of an enumeration that has this name."""
     try:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(choice)) for choice in kind)
         raise ConfigurationError(f"{name}={value!r}: choose one of {known}") from None
-
-
-def check_device(name: str, value: torch.device | str | int | None) -> torch.device | None:
-    """Return the device that a name or number stands for; None for None."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError("a bool is not a device")
-        return None if value is None else torch.device(value)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigurationError(f"{name}={value!r:.60}: {error}") from error
 
 
 def check_instance(
@@ -132,16 +111,6 @@ def _unwrapped(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def _reads(text: str, fits: Callable[[float], bool]) -> bool:
-    """Return whether a string reads as a number that `fits` accepts."""
-    from fractions import Fraction  # its import takes longer than that of this module
-
-    try:
-        return fits(float(Fraction(text)))  # a Fraction reads "1/3", too
-    except (ValueError, ZeroDivisionError, OverflowError):
-        return False
-
-
 def find_device(
     model: nn.Module | None, device: torch.device | str | int | None
 ) -> torch.device | None:
@@ -154,7 +123,10 @@ def find_device(
                 "model.to_empty(device=...) and load its weights before it is wrapped"
             )
     if device is not None:
-        return check_device("device", device)
+        try:
+            return torch.device(str(device) if isinstance(device, bool) else device)
+        except (RuntimeError, TypeError) as error:
+            raise ConfigurationError(f"device={device!r:.60}: {error}") from error
     devices = {tensor.device for tensor in module.parameters()}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))

@@ -42,7 +42,6 @@ class Saved:
     path: str = ""
 
     def refuse(self, needed: str) -> StateError:
-        """Return an error that says what is needed and what was found."""
         return StateError(self.path, f": {needed} is needed, got {_show(self.value)}")
 
     def fields(self, *names: str) -> "Collection[Saved]":
@@ -64,34 +63,27 @@ class Saved:
         return [Saved(each, f"{self.path}[{place}]") for place, each in enumerate(self.value)]
 
     def maybe(self, read: "Callable[[Saved], Read]") -> Read | None:
-        """Return what `read` makes of the value, or None if it is None."""
         return None if self.value is None else read(self)
 
     def nothing(self) -> None:
-        """Refuse everything but None."""
         if self.value is not None:
             raise self.refuse("None")
 
     def whole(self, least: int = 0, most: int = MOST) -> int:
-        """Return a whole number from `least` to `most`."""
-        value = self.value
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            limit = "" if most == MOST else f" to {most}"
-            raise self.refuse(f"a whole number from {least}{limit}")
-        return value
+        if not isinstance(self.value, int):
+            raise self.refuse(f"a whole number from {least}")
+        return int(self.number(least, most, "whole"))
 
-    def number(self, least: float = -FINITE, most: float = FINITE) -> float:
-        """Return a number from `least` to `most`; by default any finite one."""
+    def number(self, least: float = -FINITE, most: float = FINITE, kind: str = "finite") -> float:
         value = self.value
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not least <= value <= most:
             ends = (("from", least), ("to", most))
-            words = [f" {word} {end}" for word, end in ends if abs(end) < FINITE]
-            raise self.refuse("a finite number" + "".join(words))
+            words = [f" {word} {end}" for word, end in ends if abs(end) < MOST]
+            raise self.refuse(f"a {kind} number{''.join(words)}")
         return value
 
     def flag(self) -> bool:
-        """Return True or False."""
         if not isinstance(self.value, bool):
             raise self.refuse("True or False")
         return self.value
@@ -104,9 +96,9 @@ class Saved:
         most: float = math.inf,
         nan: bool = False,
     ) -> Tensor:
-        """Return a tensor of one of the types, without copying it; waits for its device.
+        """Return a tensor of one of the types, not copied; None in `shape` is any length.
 
-        None in `shape` stands for any length. With `nan=True`, the numbers are not checked.
+        Unless `nan`, its numbers are checked, for which the host waits for its device.
         """
         found = self.value
         fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
@@ -163,13 +155,9 @@ class Saved:
 class Stateful(Protocol):
     """An object that can be saved and can go on from its saved state."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything that the object needs to continue."""
-        ...
+    def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Continue from `state_dict()`."""
-        ...
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
 @contextmanager

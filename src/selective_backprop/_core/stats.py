@@ -84,7 +84,6 @@ class Tally(dict[str, Any]):
         super().__init__(vars(Stats()))
 
     def count(self, **increments: int) -> None:
-        """Add to the counts."""
         for name, more in increments.items():
             self[name] += more
 

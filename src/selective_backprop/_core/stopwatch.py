@@ -35,8 +35,8 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._phase: str | None = None
         self._since: Any = 0.0  # a time of the clock, or an event
-        # Phases that the device may not have ended yet, between their two events.
-        self._open: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
+        # Phases that the device may not have ended yet, between their two times.
+        self._open: deque[tuple[str, Any, Any]] = deque()
 
     def start(self) -> None:
         """Start. Time counts for `"other"` until a phase begins. If already running, do nothing."""
@@ -86,21 +86,17 @@ class Stopwatch:
         if self._phase is None:
             return
         since, self._since = self._since, self._now()
-        if self._cuda is None:
-            self._add(self._phase, self._since - since)
-            return
         self._open.append((self._phase, since, self._since))
-        if len(self._open) >= _HELD:  # they are bounded, however seldom somebody reads
+        # On a GPU they are bounded, however seldom somebody reads.
+        if self._cuda is None or len(self._open) >= _HELD:
             self._read()
 
     def _read(self) -> None:
         """Add up the phases that the device has ended."""
-        while self._open and self._open[0][2].query():
+        while self._open and (self._cuda is None or self._open[0][2].query()):
             phase, begun, ended = self._open.popleft()
-            self._add(phase, 1e-3 * begun.elapsed_time(ended))
-
-    def _add(self, phase: str, seconds: float) -> None:
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+            took = ended - begun if self._cuda is None else 1e-3 * begun.elapsed_time(ended)
+            self._seconds[phase] = self._seconds.get(phase, 0.0) + took
 
 
 class Phase(AbstractContextManager[None]):

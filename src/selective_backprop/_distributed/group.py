@@ -118,7 +118,6 @@ def _keep(tensors: list[Tensor]) -> None:
 
 
 def _forget_sent() -> None:
-    """Forget the tensors that gloo has released."""
     for key, (tensor, _, holders) in list(_kept.items()):
         if _holders(tensor) <= holders:
             _kept.pop(key, None)

@@ -59,15 +59,11 @@ class Exchange:
         self.group = group
         self.rows = rows
 
-    def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> Swapped:
-        """Send this rank's head and scores, and return all ranks' heads and scores, in order.
+    def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
+        """Send this rank's head and scores; return a function that waits for those of all ranks.
 
         The scores come in pieces, with at most `rows` scores in all.
         """
-        return self.send(head, scores)()
-
-    def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
-        """Begin a `swap`; return a function that waits for it and returns its result."""
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
         count = 0
         for piece in scores:

@@ -23,7 +23,7 @@ from selective_backprop._batches.losses import (
 )
 from selective_backprop._batches.structure import are_equal, list_tensors, map_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
-from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
+from selective_backprop._core.isolation import KeptModel, kept_random_streams
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.row_checks import check_order
@@ -226,7 +226,8 @@ def _measure(
 ) -> Float64[Tensor, " example"]:
     """Return the scores of batches, in eval mode and without gradients; change no state."""
     pieces, device = [], find_device(model, None)
-    with torch.no_grad(), kept_random_streams(device), eval_mode(model), KeptBuffers(model).kept():
+    kept = KeptModel(model).kept(evaluates=True)
+    with torch.no_grad(), kept_random_streams(device), kept:
         for batch, rows in batches:
             piece = measure(model, batch if device is None else move_batch(batch, device), rows)
             if tuple(piece.shape) != (rows,):

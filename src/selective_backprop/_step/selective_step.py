@@ -301,7 +301,7 @@ class JointHistory:
         assert self._exchange is not None
         head = Head(status, 0, self._steps)
         self._steps += 1
-        return self._exchange.swap(head, [scores[-self._exchange.rows :]])[1]
+        return self._exchange.send(head, [scores[-self._exchange.rows :]])()[1]
 
 
 def _check_fit(strategy: Strategy) -> None:

@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._batches.structure import map_leaves
+from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved
@@ -186,7 +186,8 @@ class StreamBackend:
             self._current.wait_event(self._taken)
             update(self._staged, self._model)
         self._side.wait_stream(self._current)
-        map_leaves(lambda path, leaf: _keep_for(self._side, leaf), batch)
+        for leaf in list_leaves(batch):
+            _keep_for(self._side, leaf)
         _keep_for(self._side, indices)
         with torch.cuda.stream(self._side):
             if renew:

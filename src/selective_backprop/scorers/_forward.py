@@ -15,10 +15,8 @@ from selective_backprop._batches.losses import (
 )
 from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.isolation import (
-    KeptBuffers,
-    eval_mode,
+    KeptModel,
     kept_random_streams,
-    list_modules,
     uncached_autocast,
     unwrapped,
 )
@@ -113,21 +111,19 @@ class _RunningForward(Stateless):
     ) -> None:
         self._model, self._losses, self._device = model, losses, device
         self._training = training
-        self._buffers = KeptBuffers(model)
+        self._kept = KeptModel(model)
         # The next replay of a CUDA graph overwrites losses that the model itself returns. Losses
         # that torch's own loss functions compute from the model's outputs are not overwritten.
         self._new = isinstance(losses, ExampleLosses) and is_plainly_torchs(losses.loss_fn)
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        model, modules = self._model, list_modules(self._model)
         with (
             torch.no_grad(),
             kept_random_streams(self._device),
-            eval_mode(model, () if self._training else modules),
-            self._buffers.kept(modules),
+            self._kept.kept(evaluates=not self._training),
             uncached_autocast(self._device),
         ):
-            losses = self._losses(model, batch)
+            losses = self._losses(self._model, batch)
         scores = check_losses(losses, None if indices is None else indices.shape[0])
         return scores.clone() if scores.is_cuda and not self._new else scores
 

@@ -17,7 +17,7 @@ from selective_backprop._batches.losses import (
 )
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
-from selective_backprop._core.isolation import KeptBuffers, eval_mode, unwrapped
+from selective_backprop._core.isolation import KeptModel, unwrapped
 from selective_backprop._core.options import find_device
 from selective_backprop._core.types import Float, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
@@ -103,8 +103,8 @@ def find_label_issues(
         )
     ignored, smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
     doubts, surplus = Doubts(source.examples), []
-    kept = kept_streams(source.loader, place), eval_mode(model), KeptBuffers(model).kept()
-    with torch.no_grad(), kept[0], kept[1], kept[2]:
+    kept = kept_streams(source.loader, place), KeptModel(model).kept(evaluates=True)
+    with torch.no_grad(), kept[0], kept[1]:
         sampler: Any = source.loader.batch_sampler
         # Through the inner sampler, so that `drop_last` leaves nothing out.
         plain = type(sampler) is BatchSampler
