@@ -50,10 +50,10 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
     for numbers, epoch, score in notes:
         indices = torch.tensor(numbers, dtype=torch.int64)
         scores = torch.tensor([score + number for number in numbers])
-        journal.scored.file(indices, scores, epoch)
-        journal.recorded.file(indices, scores + 1, epoch)
-        journal.classify(indices, scores.round())
+        journal.score(indices, scores, epoch)
         journal.hand_out(indices)
+        journal.record(indices, scores + 1, epoch)
+        journal.classify(indices, scores.round())
         for one in range(len(numbers)):  # one at a time, since one may come twice
             direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
@@ -66,8 +66,8 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
         ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth, first=True)
         merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
-        merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [merged.sizes])
-        assert merged.sizes == (0, 0, 0, 0)
+        merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(merged)])
+        assert len(merged) == 0
         for name in ("scored", "recorded", "classes"):
             found, wanted = getattr(ledger, name), getattr(direct, name)
             assert found.empty == wanted.empty
@@ -104,7 +104,7 @@ def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(ste
             state = journal.state_dict()
             for shard, ledger in zip(shards, ledgers, strict=True):
                 journal.load_state_dict(state)
-                merge(journal, ledger, shard, Itself(0, 1, torch.device("cpu")), [journal.sizes])
+                merge(journal, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(journal)])
     for shard, ledger in zip(shards, ledgers, strict=True):
         for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
             np.testing.assert_array_equal(one, other[:, shard.rank :: size])

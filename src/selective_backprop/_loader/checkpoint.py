@@ -18,7 +18,7 @@ from selective_backprop._pipeline.resume_point import (
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 16
+STATE_VERSION = 17
 HOST = torch.device("cpu")  # where indices are drawn
 
 

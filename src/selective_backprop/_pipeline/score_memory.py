@@ -17,7 +17,7 @@ from selective_backprop._core.types import NO_TARGET, Float32, Float64
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import PendingUpdates, Shard, Sizes, merge
+from selective_backprop._memory.pending_updates import PendingUpdates, Shard, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
@@ -168,20 +168,20 @@ class ScoreMemory:
             self.label_noise.observe(*outputs, smoothing, batch)
 
     @property
-    def noted(self) -> Sizes:
-        """How many scores, losses, classes and counts wait to be merged with other ranks'."""
-        return (0, 0, 0, 0) if self.pending is None else self.pending.sizes
+    def noted(self) -> int:
+        """How many updates wait to be merged with other ranks'."""
+        return 0 if self.pending is None else len(self.pending)
 
     def merge(
-        self, group: Group, sizes: Sequence[Sizes], epoch: int | None = None
+        self, group: Group, noted: Sequence[int], epoch: int | None = None
     ) -> Exception | None:
         """File the pending updates of all ranks; if `epoch` begins, gather the scores each knows.
 
-        Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, to
-        be raised once the others know of it; None if there was none.
+        Every rank must call this, with the `noted` of each. Return this rank's error, to be raised
+        once the others know of it; None if there was none.
         """
         assert self.pending is not None  # each of several ranks has one
-        merge(self.pending, self.ledger, self._shard, group, sizes)
+        merge(self.pending, self.ledger, self._shard, group, noted)
         if epoch is None:
             return None
         if self.needs.classes and epoch > 0 and self.label_noise.totals is None:

@@ -269,7 +269,7 @@ class Pipeline:
             scores = rows.scores
             if self.candidate_loader.watch.lacking:
                 scores = scores.masked_fill(scores == NO_TARGET, torch.nan)
-            self.memory.writer.scored.file(rows.indices, scores, self.cursor.epoch)
+            self.memory.writer.score(rows.indices, scores, self.cursor.epoch)
         return rows
 
     def _score(self, rows: Rows, begun: Waiting = None) -> Tensor:
