@@ -1,6 +1,6 @@
 """The most recent scores, of one rank or of all, and how new scores rank among them."""
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ Mark = tuple[dict[str, Tensor], int]  # a history's `kept` and `filed`
 class History:
     """The most recent scores, in a ring buffer on the scores' own device.
 
-    A subclass can give scores weights (by overriding `weights`), or decide which scores are
-    remembered (by overriding `remember`). Only `kept` and `filed` are saved, loaded and shared
-    among processes.
+    A subclass can override `weights`, or `remember`, which decides what is kept. Only `kept` and
+    `filed` are saved, loaded and shared among processes.
 
     Args:
         capacity: number of remembered scores, at least 1; R in the Selective-Backprop paper.
@@ -63,16 +62,12 @@ class History:
     def remember(self, scores: Scores) -> None:
         """Put new scores into `kept`, which holds zeros at first; `filed` does not count them yet.
 
-        By default, new scores replace the oldest ones. If your subclass needs random numbers, take
-        them from a generator seeded with `filed`. The host must not wait for the device.
+        By default, they replace the oldest ones. If your subclass needs random numbers, take them
+        from a generator seeded with `filed`. The host must not wait for the device.
         """
-        ring, newest = cast(Any, (self.kept["ring"], scores))
-        if ring.device.type == "cpu" and torch.bfloat16 not in (ring.dtype, scores.dtype):
-            ring, newest = ring.numpy(), scores.numpy()  # slices of tensors take 5 us longer
-        size = len(newest)
-        newest = newest[max(0, size - self.capacity) :]  # no more than fit
+        ring, newest = self.kept["ring"], scores[-self.capacity :]  # no more than fit
         # Where scores lie in the ring follows from how many were ever filed.
-        start = (self.filed + size - len(newest)) % self.capacity
+        start = (self.filed + len(scores) - len(newest)) % self.capacity
         before, after = newest[: self.capacity - start], newest[self.capacity - start :]
         ring[start : start + len(before)] = before
         if len(after):  # no launch for nothing
@@ -202,7 +197,7 @@ class SharedHistory:
 
     Scores that this rank files go in at once, so that a window is ranked against itself too. At the
     next exchange they are taken out again, and the `most` newest scores of each rank go in, in the
-    order of the ranks. Scores are on `device`; None means the host.
+    order of the ranks, on `device`; None means the host.
     """
 
     def __init__(self, history: History, most: int, device: torch.device | None) -> None:
@@ -217,9 +212,6 @@ class SharedHistory:
             self._before = self._history.mark()
         self._history.file(scores)
         self._own.append(scores)
-        # The oldest piece is dropped once the later ones are enough for an exchange.
-        while sum(map(len, self._own[1:])) >= self._most:
-            del self._own[0]
 
     def retract(self) -> list[Tensor]:
         """Take out this rank's scores since the last exchange, and return the newest of them."""
@@ -227,10 +219,7 @@ class SharedHistory:
         if self._before is not None:
             self._history.go_back(self._before)
             self._before = None
-        if own:
-            # A message holds at most `most` scores, so the oldest piece may have to be cut.
-            own[0] = own[0][max(0, sum(map(len, own)) - self._most) :]
-        return own
+        return [torch.cat(own)[-self._most :]] if own else []
 
     def file_all(self, scores: list[Tensor]) -> None:
         """Remember the scores of all ranks, one tensor from each."""
