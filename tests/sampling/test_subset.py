@@ -102,7 +102,10 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
         ({"indices": [0, 1]}, "got list"),
         ({"scores": torch.zeros(4)}, r"\(5,\).*\(4,\)"),
         ({"scores": [0.0] * 5}, "got list"),
-        ({"scores": torch.tensor([0.0, 1.0, torch.nan, 0.0, torch.inf])}, r"example 2 .*\(2 are"),
+        (
+            {"scores": torch.tensor([0.0, 1.0, torch.nan, 0.0, torch.inf])},
+            r"2 of 5 scores .*\[2, 4\]",
+        ),
     ],
 )
 def test_what_is_no_part_of_a_data_set_is_refused(change, message):
@@ -203,7 +206,7 @@ def lose_the_scores(path):
     [
         (lambda path: path.write_text("Dear Sir or Madam"), "Subset"),
         (lambda path: torch.save({"weight": torch.ones(2)}, path), "Subset"),
-        (tamper(version=2), "version 2.* version 1"),
+        (tamper(kind="selective_backprop.Subset 2"), "no selective_backprop.Subset 1"),
         (tamper(indices=torch.tensor([0, 1])), "digest"),
         (tamper(indices=torch.tensor([0, 9])), "damaged: index 9"),
         (tamper(cost="much"), "damaged"),

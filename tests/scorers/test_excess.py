@@ -57,9 +57,9 @@ def test_references_of_another_data_set_are_refused(examples):
     ("losses", "message"),
     [
         (torch.ones(2, 2), r"\(2, 2\)"),
-        (torch.tensor(1.0), "one loss per"),
-        (torch.ones(0), "one loss per"),
-        ([1.0, 2.0], "are list"),
+        (torch.tensor(1.0), "one number for"),
+        (torch.ones(0), "one number for"),
+        ([1.0, 2.0], "got list"),
         (torch.tensor([1.0, math.nan, math.inf]), r"2 of 3 .*\[1, 2\]"),
     ],
 )

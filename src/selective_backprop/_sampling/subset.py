@@ -4,7 +4,7 @@ import hashlib
 import os
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -15,8 +15,7 @@ from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int, Num
 
-KIND = "selective_backprop.Subset"
-VERSION = 1
+KIND = "selective_backprop.Subset 1"  # a class, and the version of its files
 
 
 @final
@@ -61,7 +60,9 @@ class Subset:
     def __post_init__(self) -> None:
         settle(self, check_whole, "examples")
         object.__setattr__(self, "indices", _ascending(self.indices, self.examples))
-        object.__setattr__(self, "scores", _finite(self.scores, self.examples))
+        if self.scores is not None:
+            scores = check_numbers("scores", self.scores, self.examples)
+            object.__setattr__(self, "scores", scores)
         settle(self, check_number, "cost", hint="use 0 if it is unknown")
         object.__setattr__(self, "digest", self._digest())
 
@@ -103,9 +104,8 @@ class Subset:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        content = {"kind": KIND, "version": VERSION, **parts}
         with replacing(path) as file:
-            torch.save(content, file)
+            torch.save({"kind": KIND, **parts}, file)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Subset":
@@ -114,9 +114,15 @@ class Subset:
         Raises:
             DataError: if the file is missing or damaged, or holds no subset that can be read.
         """
-        content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:
-            Saved(content).fields("kind", "version", *names)  # refuses any other names
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged bytes can make the reader raise anything
+            raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
+        if not isinstance(content, dict) or content.get("kind") != KIND:
+            raise DataError(f"{path} was saved by torch, but holds no {KIND}. {_ADVICE}")
+        try:
+            # Refuses any other names.
+            Saved(content).fields("kind", *(each.name for each in fields(cls)))
             subset = cls(**{each.name: content[each.name] for each in fields(cls) if each.init})
             intact = subset.digest == str(content["digest"])
         except Exception as error:  # damaged values can make the constructor raise anything
@@ -167,39 +173,19 @@ def _ascending(indices: Tensor, examples: int) -> Tensor:
     return ordered
 
 
-def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
-    """Check the scores and return a copy in float32 or float64."""
-    if scores is None:
-        return None
-    if not isinstance(scores, Tensor) or tuple(scores.shape) != (examples,):
+def check_numbers(name: str, numbers: Tensor, examples: int) -> Tensor:
+    """Return a copy of one finite number for each example of a data set, in float32 or float64."""
+    if not isinstance(numbers, Tensor) or tuple(numbers.shape) != (examples,):
         raise ConfigurationError(
-            f"scores must be a tensor with one number for each example of the whole data set, "
-            f"of shape ({examples},); got {_found(scores)}"
+            f"{name} must be a tensor with one number for each example of the whole data set, "
+            f"of shape ({examples},); got {_found(numbers)}"
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
-    short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2
-    copied = scores.detach().to("cpu", torch.float32 if short else torch.float64, copy=True)
-    copied = copied.contiguous()
-    if not (finite := copied.isfinite()).all():
-        first = int((~finite).nonzero()[0])
+    short = numbers.dtype is torch.float32 or numbers.dtype.itemsize <= 2
+    copied = numbers.detach().to("cpu", torch.float32 if short else torch.float64, copy=True)
+    bad = (~copied.isfinite()).nonzero().flatten().tolist()
+    if bad:
         raise ConfigurationError(
-            f"the score of example {first} is {float(copied[first])}; all scores must be finite "
-            f"({int((~finite).sum())} are not)"
+            f"{len(bad)} of {examples} {name} are not finite; the first are of examples {bad[:10]}"
         )
-    return copied
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a file that `Subset.save` wrote in this version."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes can make the reader raise anything
-        raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise DataError(f"{path} was saved by torch, but holds no Subset. {_ADVICE}")
-    if content.get("version") != VERSION:
-        raise DataError(
-            f"{path} has version {content.get('version')}, but only version {VERSION} can be read. "
-            "Use the version of selective-backprop that wrote it, or a later one."
-        )
-    return content
+    return copied.contiguous()
