@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop._sampling.draws import (
+    _take_points,
     draw_coins,
     draw_uniformly,
     tilt_on_device,
@@ -157,8 +158,8 @@ def test_a_uniform_draw_is_the_head_of_a_random_order(size, seed, data):
     assert rows.tolist() == reference.sample_uniformly(order, count)
 
 
-@given(windows(probabilities))
-def test_what_a_device_does_is_what_the_host_does(window):
+@given(windows(probabilities), seeds)
+def test_what_a_device_does_is_what_the_host_does(window, seed):
     values, count = window
     wanted = doubles(values)
     room = (wanted * (1 - wanted)).sum()
@@ -166,6 +167,11 @@ def test_what_a_device_does_is_what_the_host_does(window):
     odds = sb.selectors.tilted_odds(wanted, count)
     tilted = tilt_on_device(with_room(wanted), count)
     torch.testing.assert_close(tilted, odds, rtol=0, atol=1e-7)
+    source = generator(seed)
+    order = torch.randperm(len(values), generator=source)
+    offset = torch.rand(1, generator=source, dtype=torch.float64)
+    rows = _take_points(odds, order, offset, count)
+    assert rows.tolist() == sb.selectors.draw_exactly(odds, count, generator(seed)).tolist()
 
 
 def test_the_reference_itself_solves_for_odds_that_sum_to_the_count():

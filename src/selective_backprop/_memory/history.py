@@ -108,7 +108,10 @@ class History:
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
-            self._sorted = recent.sort().values
+            if recent.device.type == "cpu":  # NumPy sorts and searches 30 us faster
+                self._sorted = np.sort(_array(recent))
+            else:
+                self._sorted = recent.sort().values
             if weights is None and len(self._even) != len(recent) + 1:
                 numbers = recent.new_ones(len(recent) + 1, dtype=torch.float64).cumsum(0) - 1
                 self._even = numbers / len(recent)
@@ -117,6 +120,9 @@ class History:
                 sums = pad(weights.double()[recent.argsort()].cumsum(0), (1, 0))
                 self._shares = sums / sums[-1]
         # The number of lower scores is the place where a score would be inserted, before its ties.
+        if isinstance(self._sorted, np.ndarray):
+            places = self._sorted.searchsorted(_array(scores), "right" if ties else "left")
+            return torch.from_numpy(places), self._shares
         return torch.searchsorted(self._sorted, scores.contiguous(), right=ties), self._shares
 
     def mean(self) -> Float64[Tensor, ""]:
@@ -180,7 +186,7 @@ class History:
         self._forget_answers()
 
     def _forget_answers(self) -> None:
-        self._sorted: Tensor | None = None
+        self._sorted: np.ndarray | Tensor | None = None
         self._even = self._shares = torch.empty(0)  # the share of each number of lower scores
         self._mean: Tensor | None = None
 
@@ -228,3 +234,8 @@ def load_history(kind: type[History], saved: Saved) -> History:
     with saved.inside():
         history.load_state_dict(saved.value)
     return history
+
+
+def _array(scores: Tensor) -> np.ndarray:
+    # NumPy has no bfloat16.
+    return (scores.float() if scores.dtype is torch.bfloat16 else scores).numpy(force=True)

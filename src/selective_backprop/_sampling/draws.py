@@ -166,9 +166,23 @@ def take_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
     """Do what `draw_exactly` does, without checking the count."""
     order = torch.randperm(odds.shape[0], generator=generator, device=odds.device)
     offset = torch.rand(1, generator=generator, device=odds.device, dtype=odds.dtype)
-    shuffled = odds.take(order)  # in random order, so that neighbours are drawn apart
-    # After subtracting the offset, points lie at whole numbers. How far is a row's end beyond the
-    # last point? The row takes this point if it began before it.
+    if odds.device.type == "cpu":  # in NumPy, a draw takes 25 to 50 us less
+        places = order.numpy()
+        shuffled = odds.numpy()[places]  # in random order, so that neighbours are drawn apart
+        # After subtracting the offset, points lie at whole numbers. A row spans (end - odds, end]
+        # and is drawn if this interval holds a whole number. Odds are at most 1, so none holds two.
+        ends = shuffled.cumsum() - float(offset)
+        taken = np.empty(len(places), dtype=bool)
+        taken[places] = np.floor(ends) > ends - shuffled
+        rows = taken.nonzero()[0]  # ascending, and cheaper than sorting
+        if len(rows) == count:  # else the float64 sum was off by 1e-13 and lost or added a point
+            return torch.from_numpy(rows)
+    return _take_points(odds, order, offset, count)
+
+
+def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:
+    shuffled = odds.take(order)
+    # How far a row's end is beyond the last point. The row takes this point if it began before it.
     beyond = (shuffled.cumsum(0) - offset).remainder(1.0)
     # Rows that take a point rank first, and then those that missed one by least. So the count is
     # right even if a sum that is off by 1e-13 loses or adds a point.
