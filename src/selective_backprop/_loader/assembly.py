@@ -122,7 +122,7 @@ def assemble(
         source.copy_with(draw),
         draw,
         clock,
-        scorer if scorer is not None and scorer.ahead else None,
+        scorer if scorer is not None and needs.passes and scorer.ahead else None,
         options,
         counts=options.with_selection or not unseen,
         takes=strategy.scores or not (selects_early or unseen),

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole
 from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import ScoreStats
@@ -157,20 +156,13 @@ class History:
         return ScoreStats(len(finite), float(finite.mean()), tuple(deciles.tolist()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the capacity, the tensors in `kept`, and `filed`."""
+        """Return the tensors in `kept`, and `filed`."""
         kept, filed = self.mark()
-        columns = {name: kept.get(name) for name in self.columns}
-        return {"capacity": self.capacity, **columns, "filed": filed}
+        return {name: kept.get(name) for name in self.columns} | {"filed": filed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A damaged or foreign state is refused, changing nothing."""
-        capacity, filed, *columns = Saved(state).fields("capacity", "filed", *self.columns)
-        if capacity.whole(1) != self.capacity:
-            raise ConfigurationError(
-                f"the state holds a history of {state['capacity']} scores, but this history holds "
-                f"{self.capacity}. Build the loader with the batch size, rate and history= that "
-                "it had when the state was saved."
-            )
+        filed, *columns = Saved(state).fields("filed", *self.columns)
         if columns[0].value is None:
             return self.go_back(({}, filed.whole(0, 0)))
         loaded = [each.tensor(*FLOATS, shape=(self.capacity,)).clone() for each in columns]
@@ -228,9 +220,9 @@ class SharedHistory:
 
 
 def load_history(kind: type[History], saved: Saved) -> History:
-    """Return a history with the saved capacity and scores."""
-    capacity, *_ = saved.fields("capacity", "filed", *kind.columns)
-    history = kind(capacity.whole(1))
+    """Return a history of the saved size, with the saved scores."""
+    _, scores, *_ = saved.fields("filed", *kind.columns)
+    history = kind(len(scores.tensor(*FLOATS, shape=(None,), nan=True)))
     with saved.inside():
         history.load_state_dict(saved.value)
     return history

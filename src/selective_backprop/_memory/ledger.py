@@ -24,8 +24,8 @@ class Observations(NamedTuple):
     """A copy of each example's last scores, and of their epochs, on the host.
 
     Attributes:
-        scores: the last scores of each example, newest first. NaN where there is no score.
-        epochs: the epoch in which each score was computed. -1 where there is no score.
+        scores: the last scores of each example, newest first; NaN where there is none.
+        epochs: the epoch in which each score was computed; -1 where there is none.
     """
 
     scores: Float32[np.ndarray, "lag example"]
@@ -77,8 +77,8 @@ class WrongShare(NamedTuple):
 class Column:
     """The last `depth` scores of each example from one source, on the scores' own device.
 
-    A score takes 6 bytes, and 8 from epoch 32,768 on. With `first`, the first one is remembered
-    too. With `finite`, infinite scores on a device become NaN when scores are read.
+    With `first`, the first one is remembered too. With `finite`, infinite scores on a device become
+    NaN when scores are read.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever filed."""
+        """Whether nothing was filed."""
         return not self._held
 
     @property
@@ -152,7 +152,7 @@ class Column:
         return cast(Observations, self.host)
 
     def parts(self) -> list[Tensor]:
-        """Return the scores and epochs; something must have been filed."""
+        """Return the scores and epochs of a column that is not empty."""
         scores = self._held["scores"]
         if self._finite and scores.device.type != "cpu":
             scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
@@ -203,7 +203,6 @@ class AwaitedLosses:
         self._fresh: Tensor | None = None  # the last hand-out, if not flagged yet
 
     def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch."""
         if self._tracks:
             self._flag_fresh()
             self._fresh = indices
@@ -232,18 +231,18 @@ class AwaitedLosses:
             self._flags.index_fill_(0, indices.to(self._flags.device), False)
         return new
 
-    def state_dict(self) -> Tensor | None:
-        """Return the flags, `[example]`, or None before any hand-out."""
+    def state(self) -> Tensor | None:
         self._flag_fresh()
-        return _copied(self._flags)
+        return None if self._flags is None else self._flags.clone()
 
     def load(self, saved: Saved) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
-        flags = saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
-        self._flags, self._fresh = _copied(flags), None
+        self._fresh = None
+        self._flags = saved.maybe(
+            lambda each: each.tensor(torch.bool, shape=shape, nan=True).clone()
+        )
 
 
 class Ledger:
@@ -252,18 +251,16 @@ class Ledger:
     Scores of extra forward passes are kept apart from training losses, because in these passes the
     model may be in another mode, and examples may be augmented differently.
 
-    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2, so an
-    example with one score takes 8. If several scores are remembered, one more byte notes whether a
-    loss was recorded since the example was last in a training batch. Its class takes 6 more bytes.
+    Each score of an example takes 6 bytes (8 from epoch 32,768 on), its class 6, and counting how
+    often it was trained on 2. If several scores are remembered, one more byte notes whether a loss
+    was recorded since the example was last in a training batch.
 
     Args:
         examples: number of examples in the data set.
         depth: how many scores and how many training losses to remember of each example, at least 1.
-        first: whether to remember the first training loss of each example, too. This takes 4 more
-            bytes per example.
+        first: whether to remember the first training loss of each example, too, in 4 more bytes.
 
     Attributes:
-        examples: as given.
         scored: the scores of extra forward passes.
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
@@ -357,7 +354,7 @@ class Ledger:
         """Return everything that the ledger remembers."""
         parts = {name: getattr(self, name).state_dict() for name in PARTS}
         counts = self._counts().clone()
-        return parts | {"awaited": self._awaited.state_dict(), "selected": counts}
+        return parts | {"awaited": self._awaited.state(), "selected": counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
@@ -380,7 +377,3 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
         for each, part in zip(away, parts, strict=True):
             found[id(each)] = part.view(each.dtype).reshape(each.shape)
     return [found[id(each)] for each in tensors]
-
-
-def _copied(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()

@@ -64,15 +64,13 @@ class PendingUpdates:
         return torch.cat([none, *(move_tensor(each, none.device) for each in self._rows)])
 
     def clear(self) -> None:
-        """Forget everything, except which examples await a loss."""
+        """Forget the updates, but not which examples await a loss."""
         self._rows = []
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is not merged yet."""
-        return {"rows": self.rows, "awaited": self._awaited.state_dict()}
+        return {"rows": self.rows, "awaited": self._awaited.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
         saved, awaited = Saved(state).fields("rows", "awaited")
         rows = saved.tensor(torch.int64, shape=(None, 2))
         self._awaited.load(awaited)

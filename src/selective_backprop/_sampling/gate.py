@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -106,29 +106,17 @@ class VarianceGate(AbstractGate):
         return _RunningVarianceGate(self, threshold, lag=max(1, round(window / batch)))
 
 
-class _Gain(NamedTuple):
-    """The tau of one observation; if `late`, it may still be on its way from the device."""
-
-    value: Tensor
-    late: bool = True
-    copied: torch.cuda.Event | None = None
-
-    def read(self) -> float:
-        """Return tau; waits for the device if it is not there yet."""
-        if self.copied is not None and not self.copied.query():
-            self.copied.synchronize()
-        return float(self.value)
-
-
 class _RunningVarianceGate(RunningGate):
     def __init__(self, spec: VarianceGate, threshold: float, lag: int) -> None:
         self._spec = spec
         self._threshold = threshold
-        self._lag = lag  # so many observations follow a late one before it is read
+        self._lag = lag  # so many observations from a GPU follow one before it is read
         self._tau = 0.0
         self._passed = 0  # candidate batches since the last observation
         self._asked = False
-        self._gains: deque[_Gain] = deque()  # not yet in the average
+        # The taus that are not yet in the average, and when each has arrived from a GPU.
+        self._gains: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+        self._late = False  # whether they come from a GPU
 
     @property
     def is_open(self) -> bool:
@@ -144,29 +132,36 @@ class _RunningVarianceGate(RunningGate):
         # The loop hands over the batch before this one, and is expected to hand over the next one,
         # too. Counting from -1 leaves that one out.
         self._passed = 0 if self._asked or self.is_open else -1
-        self._asked, gain = False, _Gain(variance_gain(scores), late=False)
-        if gain.value.is_cuda:
-            stream = torch.cuda.current_stream(gain.value.device)
-            value = gain.value.to("cpu", non_blocking=True)
-            gain = _Gain(value, copied=stream.record_event())
-        self._gains.append(gain)
+        self._asked, gain, arrived = False, variance_gain(scores), None
+        self._late = gain.is_cuda
+        if gain.is_cuda:
+            stream = torch.cuda.current_stream(gain.device)
+            gain = gain.to("cpu", non_blocking=True)
+            arrived = stream.record_event()
+        self._gains.append((gain, arrived))
 
     def _take_in(self) -> None:
-        """Add observations to the average; a late one only once `lag` others follow."""
-        while self._gains and (len(self._gains) > self._lag or not self._gains[0].late):
-            kept = self._spec.smoothing  # a_tau in the authors' code
-            self._tau = kept * self._tau + (1.0 - kept) * self._gains.popleft().read()
+        kept = self._spec.smoothing  # a_tau in the authors' code
+        while len(self._gains) > (self._lag if self._late else 0):
+            self._tau = kept * self._tau + (1.0 - kept) * _read(*self._gains.popleft())
 
     def state_dict(self) -> dict[str, Any]:
         self._take_in()
-        late = [gain.read() for gain in self._gains]
+        late = [_read(*each) for each in self._gains]
         return {"tau": self._tau, "passed": self._passed, "late": late}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         tau, passed, late = Saved(state).fields("tau", "passed", "late")
         gains = [torch.tensor(gain.number(0.0), dtype=torch.float64) for gain in late.items()]
-        self._tau, self._passed = tau.number(0.0), passed.whole(least=-1)
-        self._gains = deque(map(_Gain, gains))
+        self._tau, self._passed, self._late = tau.number(0.0), passed.whole(least=-1), bool(gains)
+        self._gains.clear()
+        self._gains.extend((gain, None) for gain in gains)
+
+
+def _read(gain: Tensor, arrived: torch.cuda.Event | None) -> float:
+    if arrived is not None and not arrived.query():
+        arrived.synchronize()
+    return float(gain)
 
 
 def variance_gain(scores: Scores) -> Tensor:

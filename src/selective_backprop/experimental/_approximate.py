@@ -141,7 +141,8 @@ class ApproximateScorer(PassThrough):
         exact: RunningScorer,
         comparison: Comparison | None,
     ) -> None:
-        super().__init__(cheap, exact)
+        super().__init__(cheap)
+        self.parts = cheap, exact
         self._exact = exact
         self._comparison = comparison
 

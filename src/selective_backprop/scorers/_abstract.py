@@ -150,16 +150,13 @@ class AbstractScorer(ABC):
 class Delegating(RunningScorer):
     """A base class for a running scorer that wraps another one.
 
-    You write `score`. `learn`, `checked`, `agreement` and the saved state come from `inner`.
-
-    Args:
-        inner: the wrapped scorer.
-        beside: a second scorer, whose `learn` is called as well.
+    You write `score`. `learn`, `checked`, `agreement` and the saved state come from `inner`, the
+    wrapped scorer.
     """
 
-    def __init__(self, inner: RunningScorer, beside: RunningScorer | None = None) -> None:
+    def __init__(self, inner: RunningScorer) -> None:
         self.inner = inner
-        self.parts = (inner,) if beside is None else (inner, beside)
+        self.parts = (inner,)
 
     @property
     def agreement(self) -> Agreement | None:

@@ -15,7 +15,6 @@ from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Delegating,
     Needs,
     PassThrough,
     RunningScorer,
@@ -205,22 +204,13 @@ class Recorded(AbstractScorer):
 
     def start(self, context: Context) -> RunningScorer:
         inner = Unscored() if self.rescore is None else start_scorer(self.rescore, context)
-        return _RunningRecorded(inner, self.max_age)
+        return Recalling(inner, self._recall)
 
-
-class _RunningRecorded(Delegating):  # no PassThrough: what it rescores is not scored ahead
-    def __init__(self, inner: RunningScorer, max_age: int | None) -> None:
-        super().__init__(inner)
-        self._max_age = max_age
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self.inner.score(batch, indices)
-
-    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         scores, epochs = (each[0] for each in ledger.recorded.on_host())
         if not ledger.scored.empty:
             scores, epochs = _merged(ledger.scored.on_host(), ledger.recorded.on_host())
-        return torch.from_numpy(recent(scores, epochs, epoch, self._max_age))
+        return torch.from_numpy(recent(scores, epochs, epoch, self.max_age))
 
 
 class Unscored(Stateless):
