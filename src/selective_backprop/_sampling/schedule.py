@@ -64,9 +64,6 @@ class Schedule:
         """Refuse a training of so many epochs and batches per epoch that never selects.
 
         None stands for an unknown number.
-
-        Raises:
-            ConfigurationError: if no batch would ever be selected from.
         """
         if epochs is None:
             return
@@ -91,9 +88,7 @@ class Schedule:
     def selects(self, epoch: int, progress: float | None) -> bool:
         """Return whether the schedule selects now, leaving its gate aside.
 
-        Args:
-            epoch: the epoch's number, from 0.
-            progress: the fraction of training that is done; None if unknown.
+        `progress` is the fraction of training that is done; None if unknown.
         """
         if epoch < self.warmup_epochs or (self.start == 0.0 and self.end == 1.0):
             return epoch >= self.warmup_epochs

@@ -86,11 +86,7 @@ class Subset:
         return mask
 
     def check(self, examples: int | None) -> None:
-        """Refuse a data set of another number of examples; None stands for a stream.
-
-        Raises:
-            ConfigurationError: if the data set of this subset has another number of examples.
-        """
+        """Refuse a data set of another number of examples; None stands for a stream."""
         if examples != self.examples:
             stream = "a stream, whose examples have no indices"
             found = stream if examples is None else f"a data set of {examples}"
