@@ -10,8 +10,8 @@ import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group
 from selective_backprop._memory.pending_updates import (
     PendingUpdates,
-    Shard,
-    find_shard,
+    find_sharers,
+    held_by,
     merge,
 )
 
@@ -30,9 +30,9 @@ NOTES = st.lists(
 )
 def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
     group = Group(3, 4, torch.device("cpu"))
-    assert find_shard(examples, depth, group).size == size
-    assert find_shard(examples, depth, group, first=True).size == 4 or examples == 32_000_000
-    assert find_shard(examples, depth, Alone()).size == 1
+    assert find_sharers(examples, depth, group).size == size
+    assert find_sharers(examples, depth, group, first=True).size == 4 or examples == 32_000_000
+    assert find_sharers(examples, depth, Alone()).size == 1
 
 
 class Itself(Group):
@@ -62,8 +62,8 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
     kept = PendingUpdates(EXAMPLES, depth)
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
-        shard = Shard(rank, size)
-        ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth, first=True)
+        shard = Alone(rank, size)
+        ledger = sb.scorers.Ledger(held_by(rank, shard, EXAMPLES), depth, first=True)
         merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
         merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(merged)])
@@ -90,8 +90,8 @@ STEPS = st.lists(
 def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
     direct = sb.scorers.Ledger(EXAMPLES, depth)
     journal = PendingUpdates(EXAMPLES, depth)
-    shards = [Shard(rank, size) for rank in range(size)]
-    ledgers = [sb.scorers.Ledger(shard.examples(EXAMPLES), depth) for shard in shards]
+    shards = [Alone(rank, size) for rank in range(size)]
+    ledgers = [sb.scorers.Ledger(held_by(shard.rank, shard, EXAMPLES), depth) for shard in shards]
     for number, (step, numbers) in enumerate([*steps, ("merge", [])]):
         indices = torch.tensor(numbers, dtype=torch.int64)
         if step == "hand out":

@@ -11,7 +11,7 @@ from selective_backprop._distributed.messages import Exchange
 from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._memory.history import History, SharedHistory
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import PendingUpdates, find_shard
+from selective_backprop._memory.pending_updates import PendingUpdates, find_sharers, held_by
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.epoch_draw import EpochDraw
 from selective_backprop._pipeline.epoch_length import LengthPlanner
@@ -279,14 +279,15 @@ def _remember(
     if isinstance(ranks, Alone):
         ledger = Ledger(examples, needs.depth, first=needs.first)
         return ScoreMemory(ledger, scorer, needs, confident=terms.confidence, exact=terms.exact)
-    shard = find_shard(examples, needs.depth, ranks, first=needs.first)
+    sharers = find_sharers(examples, needs.depth, ranks, first=needs.first)
+    held = held_by(sharers.rank, sharers, examples)
     return ScoreMemory(
-        Ledger(shard.examples(examples), needs.depth, first=needs.first),
+        Ledger(held, needs.depth, first=needs.first),
         scorer,
         needs,
         confident=terms.confidence,
         exact=terms.exact,
         pending=PendingUpdates(examples, needs.depth),
-        shard=shard,
+        sharers=sharers,
         examples=examples,
     )

@@ -1,7 +1,6 @@
 """Scores and counts that each rank keeps until all ranks merge them into the ledger."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int64, RowIndices, RowMask
-from selective_backprop._distributed.group import Group, Ranks
+from selective_backprop._distributed.group import Alone, Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger
 
 MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
@@ -77,39 +76,32 @@ class PendingUpdates:
         self._rows = [rows]
 
 
-@dataclass(frozen=True)
-class Shard:
-    """The examples in a rank's ledger: every `size`-th, beginning with `rank`."""
-
-    rank: int = 0
-    size: int = 1
-
-    def examples(self, total: int) -> int:
-        """Return how many of `total` examples belong to the shard."""
-        return len(range(self.rank, total, self.size))
-
-
-def find_shard(examples: int, depth: int, ranks: Ranks, *, first: bool = False) -> Shard:
-    """Return the part of the ledger that a rank holds: all of it, if it has at most 1 GiB."""
+def find_sharers(examples: int, depth: int, ranks: Ranks, *, first: bool = False) -> Ranks:
+    """Return the ranks that share a ledger out: if it has at most 1 GiB, each holds all of it."""
     # Scores and losses with epochs, the count, and with several losses, the flag and the class.
     size = 12 * depth + 2 + 7 * (depth > 1) + 4 * first
-    return Shard(ranks.rank, ranks.size) if examples * size > MOST_GATHERED else Shard()
+    return ranks if examples * size > MOST_GATHERED else Alone()
+
+
+def held_by(rank: int, sharers: Ranks, examples: int) -> int:
+    """Return how many examples a rank's ledger holds: every `size`-th, beginning with `rank`."""
+    return len(range(rank, examples, sharers.size))
 
 
 def merge(
-    pending: PendingUpdates, ledger: Ledger, shard: Shard, group: Group, counts: Sequence[int]
+    pending: PendingUpdates, ledger: Ledger, sharers: Ranks, group: Group, counts: Sequence[int]
 ) -> None:
     """File the pending updates of all ranks in the ledger, in the same order on each rank.
 
-    The ledger holds only the shard's examples. `counts` are each rank's numbers of updates.
+    `counts` are each rank's numbers of updates.
     """
     for _, _, rows in group.gather_rows(pending.rows, counts):
         indices, kinds = rows[:, 0] // KINDS, rows[:, 0] % KINDS
         scores, epochs = rows[:, 1:].contiguous().view(torch.int32).unbind(1)
-        own = indices % shard.size == shard.rank
+        own = indices % sharers.size == sharers.rank
         for kind in kinds.unique().tolist():
             places = (own & (kinds == kind)).nonzero().flatten()
-            within = indices[places] // shard.size
+            within = indices[places] // sharers.size
             if kind == COUNTED:
                 ledger.count(within)
             else:
@@ -121,7 +113,7 @@ def merge(
 def _file(column: Column, indices: RowIndices, scores: Tensor, epochs: Tensor) -> None:
     new = epochs >= 0
     epochs = epochs.where(new, ~epochs)
-    if not len(indices):  # all belong to other shards; the column must still count a change
+    if not len(indices):  # all are on other ranks; the column must still count a change
         column.file(indices, scores, 0)
     # A column takes scores of one epoch at a time, with no example twice.
     for epoch in epochs.unique().tolist():

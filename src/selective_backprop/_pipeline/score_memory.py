@@ -1,7 +1,6 @@
 """The scores that a strategy remembers, which are known before examples are loaded."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -14,10 +13,10 @@ from selective_backprop._batches.losses import (
 )
 from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._core.types import NO_TARGET, Float32, Float64
-from selective_backprop._distributed.group import Group
+from selective_backprop._distributed.group import Alone, Group, Ranks
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import PendingUpdates, Shard, merge
+from selective_backprop._memory.pending_updates import PendingUpdates, held_by, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
@@ -57,7 +56,7 @@ class ScoreMemory:
         scorer: says which of them are still valid, or predicts others.
         needs: the scorer's needs.
         pending: collects updates until the ranks merge them; None for a single process.
-        shard: the part of the examples that the ledger holds; by default all of them.
+        sharers: the ranks that share the ledger out; by default it holds all examples.
         confident: whether recorded losses must be cross-entropies.
         exact: whether an example without a target scores 0, and not as another one does.
         examples: number of examples in the data set; by default as many as in the ledger.
@@ -70,7 +69,7 @@ class ScoreMemory:
         needs: Needs,
         *,
         pending: PendingUpdates | None = None,
-        shard: Shard | None = None,
+        sharers: Ranks | None = None,
         confident: bool = False,
         exact: bool = False,
         examples: int | None = None,
@@ -79,7 +78,7 @@ class ScoreMemory:
         self.needs = needs
         self.writer = ledger if pending is None else pending  # where new scores are filed
         self.pending = pending
-        self._shard = Shard() if shard is None else shard
+        self._sharers = Alone() if sharers is None else sharers
         self.examples = ledger.examples if examples is None else examples
         self.label_noise = LabelNoise()
         self._scorer = scorer
@@ -181,13 +180,13 @@ class ScoreMemory:
         once the others know of it; None if there was none.
         """
         assert self.pending is not None  # each of several ranks has one
-        merge(self.pending, self.ledger, self._shard, group, noted)
+        merge(self.pending, self.ledger, self._sharers, group, noted)
         if epoch is None:
             return None
         if self.needs.classes and epoch > 0 and self.label_noise.totals is None:
             own = self.label_noise.own()
             self._end(group.gather(own, "shares how many labels look wrong").sum(0).cpu())
-        if self._shard.size == 1:
+        if self._sharers.size == 1:
             return None
         own, failure = None, None
         try:
@@ -196,9 +195,8 @@ class ScoreMemory:
             failure = error
         if own is None:
             own = torch.full((self.ledger.examples,), torch.nan)
-        shards = [replace(self._shard, rank=rank) for rank in range(group.size)]
         known = torch.full((self.examples,), torch.nan)
-        counts = [shard.examples(self.examples) for shard in shards]
+        counts = [held_by(rank, group, self.examples) for rank in range(group.size)]
         for rank, start, piece in group.gather_rows(own, counts):
             known[rank :: group.size][start : start + len(piece)] = piece.cpu()
         self._known = None if bool(known.isnan().all()) else known

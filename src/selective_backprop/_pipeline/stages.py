@@ -34,7 +34,7 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import Needs, RunningScorer
-from selective_backprop.scorers._abstract import checks, learns
+from selective_backprop.scorers._abstract import overrides
 from selective_backprop.selectors import RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
@@ -79,7 +79,7 @@ class Pipeline:
     _finishing: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.checks = self.scorer is not None and checks(self.scorer)
+        self.checks = self.scorer is not None and overrides(self.scorer, "checked")
         self.scoring = charged(self.options.stopwatch, "score")
         self.selecting = charged(self.options.stopwatch, "select")
         if self.lockstep is not None:
@@ -90,7 +90,7 @@ class Pipeline:
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
         finish = partial(self._finish, batches) if self.needs.rescores else None
-        teaches = self.scorer is not None and learns(self.scorer)
+        teaches = self.scorer is not None and overrides(self.scorer, "learn")
         try:
             if lockstep is None:
                 begin()

@@ -17,9 +17,9 @@ from selective_backprop._sampling.context import Context
 class RunningGate(ABC):
     """The part of a gate that runs in one training; `AbstractGate.start` returns it.
 
-    While the gate is open, examples are selected. While it is shut, everything is trained on. An
-    open gate observes the scores of every batch. A shut gate observes only the batches that
-    `probes` asks for, and those whose losses or outputs your loop passes to the loader.
+    While the gate is shut, everything is trained on. An open gate observes the scores of every
+    batch. A shut gate observes only the batches that `probes` asks for, and those whose losses or
+    outputs your loop passes to the loader.
     """
 
     @property
@@ -29,10 +29,7 @@ class RunningGate(ABC):
 
     @abstractmethod
     def probes(self) -> bool:
-        """Return whether to score the next batch although the gate is shut.
-
-        While the gate is shut, the loader calls this once per batch.
-        """
+        """Return whether to score the next batch, although the gate is shut; asked once each."""
 
     @abstractmethod
     def observe(self, scores: Scores) -> None:
@@ -96,7 +93,6 @@ class VarianceGate(AbstractGate):
         settle(self, check_number, "threshold", above=0, optional=True)
 
     def start(self, context: Context) -> RunningGate:
-        """Return the running gate."""
         threshold, batch = self.threshold, context.batch_size
         window = context.window or batch
         if threshold is None:

@@ -4,7 +4,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
@@ -35,37 +35,33 @@ from selective_backprop.scorers._remembered import Recalling
 
 
 @final
+@dataclass(frozen=True, repr=False)
 class ReferenceLosses:
     """One loss per example of a data set, from a model that was trained beforehand.
 
     Args:
-        losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied.
+        losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied, and
+            stored as float32.
 
     Raises:
         ConfigurationError: if `losses` is not one finite number per example.
     """
 
-    def __init__(self, losses: Tensor) -> None:
-        count = losses.numel() if isinstance(losses, Tensor) else 0
-        self._losses = check_numbers("reference losses", losses, max(1, count)).float()
-        self._digest = hashlib.blake2b(self._losses.numpy(), digest_size=6).hexdigest()
+    losses: Float32[Tensor, " example"] = field(compare=False)
+    _digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = self.losses.numel() if isinstance(self.losses, Tensor) else 0
+        losses = check_numbers("reference losses", self.losses, max(1, count)).float()
+        digest = hashlib.blake2b(losses.numpy(), digest_size=6).hexdigest()
+        object.__setattr__(self, "losses", losses)
+        object.__setattr__(self, "_digest", digest)
 
     def __len__(self) -> int:
-        return self._losses.shape[0]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReferenceLosses) and torch.equal(self._losses, other._losses)
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
+        return self.losses.shape[0]
 
     def __repr__(self) -> str:
         return f"ReferenceLosses({len(self)} examples, digest {self._digest})"
-
-    @property
-    def losses(self) -> Tensor:
-        """A copy of the losses, `[example]`, float32."""
-        return self._losses.clone()
 
 
 @final
