@@ -162,22 +162,15 @@ def test_a_state_without_first_losses_is_no_state_of_one_with_them():
 def test_visits_are_counted_by_class():
     ledger = sb.scorers.Ledger(5, depth=2)
     assert ledger.class_visits is None
-    ledger.classify(indices(0, 1, 2, 3), torch.tensor([7, -90, 7, 2]))
+    ledger.classify(indices(), indices())  # as a rank's shard is told of others' classes
+    assert ledger.class_visits is None
+    ledger.classify(indices(0, 1, 2, 3), torch.tensor([2**62, -90, 2**62, 2]))
     ledger.count(indices(0, 2, 2, 3, 4))
     found = ledger.class_visits
-    assert found == ((-90, 2, 7), (1, 1, 2), (0, 1, 3))
+    assert found == ((-90, 2, 2**62), (1, 1, 2), (0, 1, 3))
     assert found.least == 0.0
     ledger.count(indices(1))
     assert ledger.class_visits.least == pytest.approx(1 / (5 / 4))
-
-
-def test_classes_may_be_any_whole_numbers_and_none_may_be_known():
-    ledger = sb.scorers.Ledger(4)
-    ledger.classify(indices(), indices())  # as a rank's shard is told of others' classes
-    assert ledger.class_visits is None
-    ledger.classify(indices(0, 1, 2), torch.tensor([2**62, -5, 2**62]))
-    ledger.count(indices(0, 2, 1))
-    assert ledger.class_visits == ((-5, 2**62), (1, 2), (1, 2))
 
 
 def test_every_filing_is_noticed_and_counting_is_none():
@@ -208,21 +201,14 @@ def test_a_ledger_goes_on_from_its_state_in_any_file():
     other = sb.scorers.Ledger(4, 2)
     other.recorded.file(indices(1), tensor(9.0), 0)  # is forgotten
     changes = other.changes
-    other.load_state_dict(torch.load(file, weights_only=True))
+    state = torch.load(file, weights_only=True)
+    other.load_state_dict(state)
     assert repr(other.state_dict()) == repr(filled().state_dict())
     assert other.recorded.empty
     assert other.changes != changes
-
-
-def test_a_state_and_what_it_came_from_are_apart():
-    ledger, other = filled(), sb.scorers.Ledger(4, 2)
-    state = ledger.state_dict()
-    before = repr(state)
-    other.load_state_dict(state)
-    for one in (ledger, other):
-        one.scored.file(indices(0), tensor(7.0), 3)
-        one.count(indices(1))
-    assert repr(state) == before
+    other.scored.file(indices(0), tensor(7.0), 3)
+    other.count(indices(1))
+    assert repr(state) == repr(filled().state_dict())
 
 
 @pytest.mark.parametrize(("examples", "depth"), [(5, 2), (4, 1)])

@@ -88,10 +88,11 @@ STEPS = st.lists(
 
 @given(steps=STEPS, depth=st.integers(1, 3), size=st.sampled_from([1, 2]))
 def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
-    direct = sb.scorers.Ledger(EXAMPLES, depth)
+    direct = sb.scorers.Ledger(EXAMPLES, depth, first=True)
     journal = PendingUpdates(EXAMPLES, depth)
     shards = [Alone(rank, size) for rank in range(size)]
-    ledgers = [sb.scorers.Ledger(held_by(shard.rank, shard, EXAMPLES), depth) for shard in shards]
+    sizes = [held_by(shard.rank, shard, EXAMPLES) for shard in shards]
+    ledgers = [sb.scorers.Ledger(each, depth, first=True) for each in sizes]
     for number, (step, numbers) in enumerate([*steps, ("merge", [])]):
         indices = torch.tensor(numbers, dtype=torch.int64)
         if step == "hand out":
@@ -108,3 +109,5 @@ def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(ste
     for shard, ledger in zip(shards, ledgers, strict=True):
         for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
             np.testing.assert_array_equal(one, other[:, shard.rank :: size])
+        first = direct.recorded.first()[shard.rank :: size]
+        np.testing.assert_array_equal(ledger.recorded.first(), first)

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._sampling import gate as _gate
+from selective_backprop._sampling import schedule as _schedule
 
 CONTEXT = sb.scorers.Context(batch_size=4, window=12)
 SCORES = st.lists(st.floats(0.01, 100), min_size=1, max_size=20)
@@ -31,7 +31,7 @@ SCORES = st.lists(st.floats(0.01, 100), min_size=1, max_size=20)
 
 @given(SCORES)
 def test_the_gain_is_the_papers_tau(scores):
-    found = float(_gate.variance_gain(torch.tensor(scores, dtype=torch.float64)))
+    found = float(_schedule.variance_gain(torch.tensor(scores, dtype=torch.float64)))
     assert found == pytest.approx(variance_gain(scores), rel=1e-6)
     assert found >= 1.0 - 1e-12
 
@@ -49,7 +49,7 @@ def test_the_gain_is_the_papers_tau(scores):
 )
 def test_scores_that_are_no_odds_count_as_none(scores, gain):
     scores = torch.tensor(scores, dtype=torch.float64)
-    assert float(_gate.variance_gain(scores)) == pytest.approx(gain)
+    assert float(_schedule.variance_gain(scores)) == pytest.approx(gain)
 
 
 @given(st.lists(SCORES, max_size=30), st.sampled_from([0.0, 0.5, 0.9]))
@@ -247,13 +247,6 @@ def test_what_the_gate_observes_is_what_training_computed_of_the_batch(measure, 
         assert not seen.requires_grad
 
 
-def test_a_loop_that_gives_too_seldom_pays_for_what_is_missing():
-    loop = Loop(kath18("loss", **SHUT), with_selection=True).by_hand(every=6)
-    # Given are the first and the seventh: nothing is known of the four before the sixth.
-    assert loop.loader.stats.observed == 6 * 2
-    assert loop.loader.stats.scored == 6 * 2
-
-
 def test_a_batch_in_parts_is_observed_whole_and_once():
     gate = NotingGate()
     strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule(gate=gate))
@@ -266,12 +259,6 @@ def test_a_batch_in_parts_is_observed_whole_and_once():
     assert [len(seen) for seen in gate.seen] == [6] * 10
 
 
-def test_batches_that_were_selected_tell_the_gate_nothing():
-    strategy = kath18("loss", smoothing=0.0, threshold=0.5)  # opens at once, never shuts
-    loop = Loop(strategy, with_selection=True).by_hand()
-    assert (loop.loader.stats.observed, loop.loader.stats.scored) == (6, 60)
-
-
 def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     loop = Loop(kath18(bias=0.0, **SHUT), outputs=lambda model, batch: (model(batch[0]), batch[1]))
     loss_fn = loop.loader.loss_fn
@@ -281,17 +268,24 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     assert loop.loader.stats.scored == 6 * 2
 
 
+def with_excess() -> sb.Strategy:
+    excess = sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward())
+    strategy = kath18("loss", **SHUT)
+    return sb.Strategy("gated", excess, strategy.selector, strategy.schedule)
+
+
 @pytest.mark.parametrize(
-    ("scorer", "observed"),
+    ("strategy", "every", "observed", "scored"),
     [
-        (sb.scorers.Forward(), 60),
-        (sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward()), 0),
+        (kath18("loss", **SHUT), 1, 60, 6),  # the first batch, to see that it can be scored
+        (kath18("error-norm", **SHUT), 1, 60, 6),
+        (kath18("loss", **SHUT), 6, 12, 12),  # of the four before the sixth, nothing is known
+        (kath18("loss", smoothing=0.0, threshold=0.5), 1, 6, 60),  # opens at once, never shuts
+        (with_excess(), 1, 0, 18),  # the loop's losses are not what is scored
     ],
-    ids=["of the same kind", "of another"],
 )
-def test_the_loops_losses_serve_where_they_are_what_is_scored(scorer, observed):
-    schedule = sb.Schedule(gate=sb.VarianceGate(probe_every=4, threshold=1e9))
-    strategy = sb.Strategy("gated", scorer, sb.selectors.Proportional(2.0, 0.0), schedule)
-    loop = Loop(strategy, with_selection=True).by_hand()
-    assert loop.loader.stats.observed == observed
-    assert (loop.loader.stats.scored == 6) == (observed > 0)
+def test_recorded_losses_spare_scoring_where_they_are_what_is_scored(
+    strategy, every, observed, scored
+):
+    loop = Loop(strategy, with_selection=True).by_hand(every=every)
+    assert (loop.loader.stats.observed, loop.loader.stats.scored) == (observed, scored)

@@ -11,8 +11,7 @@ from torch.optim import Optimizer
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
-from selective_backprop._sampling.gate import VarianceGate
-from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.schedule import Schedule, VarianceGate
 from selective_backprop._sampling.subset import Subset
 from selective_backprop.scorers import (
     AbstractPredictor,
