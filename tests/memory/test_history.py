@@ -88,6 +88,7 @@ def test_scores_that_carry_gradients_can_be_ranked_and_are_copied():
     assert history.percentiles(scores).tolist() == [0.5, 0.0]
     scores.detach().zero_()
     assert history.recent.tolist() == [2.0, 1.0]
+    assert not history.recent.requires_grad
 
 
 @given(st.lists(tied, max_size=20), capacities)
