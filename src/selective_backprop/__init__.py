@@ -34,8 +34,7 @@ from selective_backprop._pruning.prune import prune
 from selective_backprop._rollouts.nonzero_rows import NonzeroRows
 from selective_backprop._rollouts.rewards import RestingPrompts, informative, max_variance
 from selective_backprop._sampling.draws import Selection
-from selective_backprop._sampling.gate import VarianceGate
-from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.schedule import Schedule, VarianceGate
 from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
 from selective_backprop.strategies import Strategy

@@ -137,7 +137,9 @@ def test_a_damaged_or_foreign_state_leaves_a_history_as_it_was(kind, count):
     assert refuse_all(history, history.state_dict()) > 20
     before = bits(history.state_dict())
     foreign = next(each for each in HISTORIES if each.columns != kind.columns)
-    for other in (filled(foreign, [torch.rand(3)]), kind(CAPACITY + 1)):
+    longer = kind(CAPACITY + 1)
+    longer.file(torch.rand(3))
+    for other in (filled(foreign, [torch.rand(3)]), longer):
         with pytest.raises(sb.ConfigurationError):
             history.load_state_dict(other.state_dict())
     assert bits(history.state_dict()) == before

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop._memory.pending_updates import PendingScores
+from selective_backprop._memory.pending_updates import PendingUpdates
 
 
 @pytest.mark.cuda
@@ -39,12 +39,9 @@ def test_a_ledger_on_a_device_is_read_as_one_on_the_cpu(depth, first):
 
 @pytest.mark.cuda
 def test_scores_on_the_host_are_kept_with_indices_that_come_from_the_device():
-    indices, scores, new = (
-        torch.tensor([3, 1]),
-        torch.tensor([0.5, 2.0]),
-        torch.tensor([True, False]),
-    )
-    expected, found = PendingScores(), PendingScores()
-    expected.file(indices, scores, 7, new)
-    found.file(indices.cuda(), scores, 7, new.cuda())
-    assert found.rows.equal(expected.rows)
+    indices, scores = torch.tensor([3, 1]), torch.tensor([0.5, 2.0])
+    expected, found = PendingUpdates(4, depth=2), PendingUpdates(4, depth=2)
+    for pending, rows in ((expected, indices), (found, indices.cuda())):
+        pending.hand_out(rows[:1].clone())
+        pending.record(rows, scores, 7)
+    assert found.rows.cpu().equal(expected.rows)

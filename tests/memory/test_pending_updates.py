@@ -10,8 +10,8 @@ import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group
 from selective_backprop._memory.pending_updates import (
     PendingUpdates,
-    Shard,
-    find_shard,
+    find_sharers,
+    held_by,
     merge,
 )
 
@@ -30,9 +30,9 @@ NOTES = st.lists(
 )
 def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
     group = Group(3, 4, torch.device("cpu"))
-    assert find_shard(examples, depth, group).size == size
-    assert find_shard(examples, depth, group, first=True).size == 4 or examples == 32_000_000
-    assert find_shard(examples, depth, Alone()).size == 1
+    assert find_sharers(examples, depth, group).size == size
+    assert find_sharers(examples, depth, group, first=True).size == 4 or examples == 32_000_000
+    assert find_sharers(examples, depth, Alone()).size == 1
 
 
 class Itself(Group):
@@ -50,10 +50,10 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
     for numbers, epoch, score in notes:
         indices = torch.tensor(numbers, dtype=torch.int64)
         scores = torch.tensor([score + number for number in numbers])
-        journal.scored.file(indices, scores, epoch)
-        journal.recorded.file(indices, scores + 1, epoch)
-        journal.classify(indices, scores.round())
+        journal.score(indices, scores, epoch)
         journal.hand_out(indices)
+        journal.record(indices, scores + 1, epoch)
+        journal.classify(indices, scores.round())
         for one in range(len(numbers)):  # one at a time, since one may come twice
             direct.scored.file(indices[one : one + 1], scores[one : one + 1], epoch)
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
@@ -62,12 +62,12 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
     kept = PendingUpdates(EXAMPLES, depth)
     kept.load_state_dict(journal.state_dict())
     for rank in range(size):
-        shard = Shard(rank, size)
-        ledger = sb.scorers.Ledger(shard.examples(EXAMPLES), depth, first=True)
+        shard = Alone(rank, size)
+        ledger = sb.scorers.Ledger(held_by(rank, shard, EXAMPLES), depth, first=True)
         merged = PendingUpdates(EXAMPLES, depth)
         merged.load_state_dict(kept.state_dict())
-        merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [merged.sizes])
-        assert merged.sizes == (0, 0, 0, 0)
+        merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(merged)])
+        assert len(merged) == 0
         for name in ("scored", "recorded", "classes"):
             found, wanted = getattr(ledger, name), getattr(direct, name)
             assert found.empty == wanted.empty
@@ -88,10 +88,11 @@ STEPS = st.lists(
 
 @given(steps=STEPS, depth=st.integers(1, 3), size=st.sampled_from([1, 2]))
 def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
-    direct = sb.scorers.Ledger(EXAMPLES, depth)
+    direct = sb.scorers.Ledger(EXAMPLES, depth, first=True)
     journal = PendingUpdates(EXAMPLES, depth)
-    shards = [Shard(rank, size) for rank in range(size)]
-    ledgers = [sb.scorers.Ledger(shard.examples(EXAMPLES), depth) for shard in shards]
+    shards = [Alone(rank, size) for rank in range(size)]
+    sizes = [held_by(shard.rank, shard, EXAMPLES) for shard in shards]
+    ledgers = [sb.scorers.Ledger(each, depth, first=True) for each in sizes]
     for number, (step, numbers) in enumerate([*steps, ("merge", [])]):
         indices = torch.tensor(numbers, dtype=torch.int64)
         if step == "hand out":
@@ -104,7 +105,9 @@ def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(ste
             state = journal.state_dict()
             for shard, ledger in zip(shards, ledgers, strict=True):
                 journal.load_state_dict(state)
-                merge(journal, ledger, shard, Itself(0, 1, torch.device("cpu")), [journal.sizes])
+                merge(journal, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(journal)])
     for shard, ledger in zip(shards, ledgers, strict=True):
         for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
             np.testing.assert_array_equal(one, other[:, shard.rank :: size])
+        first = direct.recorded.first()[shard.rank :: size]
+        np.testing.assert_array_equal(ledger.recorded.first(), first)

@@ -20,32 +20,24 @@ REMEMBERING = {
 }
 every_strategy = pytest.mark.parametrize("strategy", REMEMBERING.values(), ids=REMEMBERING)
 
-Train = Callable[[nn.Module, Any, Any, Any, torch.optim.Optimizer], None]
+Train = Callable[[Any, Any, Any], None]
 
 
-def once(model, loss_fn, inputs, targets, optimizer) -> None:
-    optimizer.zero_grad()
-    loss_fn(model(inputs), targets).backward()
-    optimizer.step()
+def once(loss_fn, outputs, targets) -> None:
+    loss_fn(outputs, targets).backward()
 
 
-def three_times(model, loss_fn, inputs, targets, optimizer) -> None:
-    outputs = model(inputs)
+def three_times(loss_fn, outputs, targets) -> None:
     for _ in range(2):
         loss_fn(outputs, targets)
-    optimizer.zero_grad()
     loss_fn(outputs, targets).backward()
-    optimizer.step()
 
 
-def in_parts(model, loss_fn, inputs, targets, optimizer) -> None:
+def in_parts(loss_fn, outputs, targets) -> None:
     """Gradient accumulation: the loss of a batch, a part at a time."""
-    outputs = model(inputs)
-    optimizer.zero_grad()
     for part in (slice(0, 2), slice(2, None)):
         share = len(targets[part]) / len(targets)
         (loss_fn(outputs[part], targets[part]) * share).backward(retain_graph=True)
-    optimizer.step()
 
 
 def run(
@@ -69,7 +61,9 @@ def run(
     for _ in range(6):
         for inputs, targets in loader:
             batches.append(inputs.clone())
-            train(model, loss_fn, inputs, targets, optimizer)
+            optimizer.zero_grad()
+            train(loss_fn, model(inputs), targets)
+            optimizer.step()
     assert loader.ledger is not None
     return batches, loader.ledger
 

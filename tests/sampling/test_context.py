@@ -1,8 +1,5 @@
 """What a scorer or a selector may know."""
 
-import dataclasses
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +17,3 @@ def test_candidates_yield_their_share_rounded_and_at_least_one_row(batch, more, 
     assert quota == 1 or abs(quota - candidates * batch / window) <= 0.5
     assert (context.quota(window), context.quota(0)) == (batch, 0)
     assert sb.scorers.Context(batch_size=batch, window=None).quota(candidates) == candidates
-
-
-def test_a_context_does_not_change():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        sb.scorers.Context(batch_size=4, window=None).window = 12

@@ -172,8 +172,3 @@ def test_what_a_device_does_is_what_the_host_does(window, seed):
     offset = torch.rand(1, generator=source, dtype=torch.float64)
     rows = _take_points(odds, order, offset, count)
     assert rows.tolist() == sb.selectors.draw_exactly(odds, count, generator(seed)).tolist()
-
-
-def test_the_reference_itself_solves_for_odds_that_sum_to_the_count():
-    odds = reference.inclusion_odds([Fraction(part) for part in (50, 9, 4, 1, 0)], 3)
-    assert odds == [1, 1, Fraction(4, 5), Fraction(1, 5), 0]

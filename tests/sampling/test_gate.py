@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._sampling import gate as _gate
+from selective_backprop._sampling import schedule as _schedule
 
 CONTEXT = sb.scorers.Context(batch_size=4, window=12)
 SCORES = st.lists(st.floats(0.01, 100), min_size=1, max_size=20)
@@ -31,7 +31,7 @@ SCORES = st.lists(st.floats(0.01, 100), min_size=1, max_size=20)
 
 @given(SCORES)
 def test_the_gain_is_the_papers_tau(scores):
-    found = float(_gate.variance_gain(torch.tensor(scores, dtype=torch.float64)))
+    found = float(_schedule.variance_gain(torch.tensor(scores, dtype=torch.float64)))
     assert found == pytest.approx(variance_gain(scores), rel=1e-6)
     assert found >= 1.0 - 1e-12
 
@@ -49,7 +49,7 @@ def test_the_gain_is_the_papers_tau(scores):
 )
 def test_scores_that_are_no_odds_count_as_none(scores, gain):
     scores = torch.tensor(scores, dtype=torch.float64)
-    assert float(_gate.variance_gain(scores)) == pytest.approx(gain)
+    assert float(_schedule.variance_gain(scores)) == pytest.approx(gain)
 
 
 @given(st.lists(SCORES, max_size=30), st.sampled_from([0.0, 0.5, 0.9]))
@@ -77,17 +77,14 @@ def test_scoring_twelve_for_a_batch_of_four_must_gain_twofold_or_what_is_asked(
 
 
 @pytest.mark.parametrize("every", [1, 3, 10])
-def test_one_batch_in_so_many_is_a_probe(every):
+def test_one_batch_in_so_many_is_a_probe_counted_from_the_one_after_next_once_one_is_given(every):
     gate = sb.VarianceGate(probe_every=every).start(CONTEXT)
     probes = [gate.probes() for _ in range(30)]
     assert probes == [number % every == 0 for number in range(1, 31)]
-
-
-def test_what_is_observed_puts_the_next_probe_off():
-    gate = sb.VarianceGate(probe_every=3).start(CONTEXT)
-    assert [gate.probes() for _ in range(2)] == [False, False]
-    gate.observe(torch.ones(4))
-    assert [gate.probes() for _ in range(4)] == [False, False, False, True]
+    gate.probes()
+    if every > 1:
+        gate.observe(torch.ones(4))
+        assert [gate.probes() for _ in range(every + 1)] == [False] * every + [True]
 
 
 def test_a_gate_goes_on_from_its_state():
@@ -142,23 +139,10 @@ def test_selection_begins_when_a_probe_says_so_and_ends_when_it_no_longer_pays(d
 
 def test_while_nothing_is_gained_everything_is_trained_on_and_one_batch_in_so_many_scored():
     loader = gated(DataLoader(Numbered(96), 8), Peaked(0, 0), probe_every=4)
+    with pytest.raises(TypeError, match="a gate decides"):
+        len(loader)
     assert flat(numbers(loader)) == list(range(96))
     assert loader.stats.scored == 8 * (1 + 3)  # the first is scored to see that it can be
-
-
-def test_the_length_is_not_known_where_a_gate_decides():
-    with pytest.raises(TypeError, match="a gate decides"):
-        len(gated(DataLoader(Numbered(96), 8), Peaked(0, 0)))
-
-
-def test_what_a_gate_does_is_the_same_however_far_workers_run_ahead():
-    found = [
-        [numbers(loader) for _ in range(2)]
-        for loader in (
-            gated(DataLoader(Numbered(96), 8, num_workers=n), Peaked(40, 64)) for n in (0, 2)
-        )
-    ]
-    assert found[0] == found[1]
 
 
 class Loop:
@@ -239,11 +223,6 @@ def test_a_gate_that_stays_shut_costs_a_loop_with_the_loaders_loss_nothing(measu
     assert same_tensors(loop.model.state_dict(), bare.model.state_dict())
 
 
-def test_a_loop_that_records_pays_for_its_first_batch_alone_to_see_that_it_can_be_scored():
-    loop = Loop(kath18("error-norm", **SHUT), with_selection=True).by_hand()
-    assert (loop.loader.stats.scored, loop.loader.stats.observed) == (6, 60)
-
-
 @pytest.mark.parametrize("measure", ["loss", "error-norm"])
 @pytest.mark.parametrize("takes", [True, False], ids=["the loader's loss", "by hand"])
 def test_what_the_gate_observes_is_what_training_computed_of_the_batch(measure, takes):
@@ -268,13 +247,6 @@ def test_what_the_gate_observes_is_what_training_computed_of_the_batch(measure, 
         assert not seen.requires_grad
 
 
-def test_a_loop_that_gives_too_seldom_pays_for_what_is_missing():
-    loop = Loop(kath18("loss", **SHUT), with_selection=True).by_hand(every=6)
-    # Given are the first and the seventh: nothing is known of the four before the sixth.
-    assert loop.loader.stats.observed == 6 * 2
-    assert loop.loader.stats.scored == 6 * 2
-
-
 def test_a_batch_in_parts_is_observed_whole_and_once():
     gate = NotingGate()
     strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule(gate=gate))
@@ -287,12 +259,6 @@ def test_a_batch_in_parts_is_observed_whole_and_once():
     assert [len(seen) for seen in gate.seen] == [6] * 10
 
 
-def test_batches_that_were_selected_tell_the_gate_nothing():
-    strategy = kath18("loss", smoothing=0.0, threshold=0.5)  # opens at once, never shuts
-    loop = Loop(strategy, with_selection=True).by_hand()
-    assert (loop.loader.stats.observed, loop.loader.stats.scored) == (6, 60)
-
-
 def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     loop = Loop(kath18(bias=0.0, **SHUT), outputs=lambda model, batch: (model(batch[0]), batch[1]))
     loss_fn = loop.loader.loss_fn
@@ -302,17 +268,24 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     assert loop.loader.stats.scored == 6 * 2
 
 
+def with_excess() -> sb.Strategy:
+    excess = sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward())
+    strategy = kath18("loss", **SHUT)
+    return sb.Strategy("gated", excess, strategy.selector, strategy.schedule)
+
+
 @pytest.mark.parametrize(
-    ("scorer", "observed"),
+    ("strategy", "every", "observed", "scored"),
     [
-        (sb.scorers.Forward(), 60),
-        (sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward()), 0),
+        (kath18("loss", **SHUT), 1, 60, 6),  # the first batch, to see that it can be scored
+        (kath18("error-norm", **SHUT), 1, 60, 6),
+        (kath18("loss", **SHUT), 6, 12, 12),  # of the four before the sixth, nothing is known
+        (kath18("loss", smoothing=0.0, threshold=0.5), 1, 6, 60),  # opens at once, never shuts
+        (with_excess(), 1, 0, 18),  # the loop's losses are not what is scored
     ],
-    ids=["of the same kind", "of another"],
 )
-def test_the_loops_losses_serve_where_they_are_what_is_scored(scorer, observed):
-    schedule = sb.Schedule(gate=sb.VarianceGate(probe_every=4, threshold=1e9))
-    strategy = sb.Strategy("gated", scorer, sb.selectors.Proportional(2.0, 0.0), schedule)
-    loop = Loop(strategy, with_selection=True).by_hand()
-    assert loop.loader.stats.observed == observed
-    assert (loop.loader.stats.scored == 6) == (observed > 0)
+def test_recorded_losses_spare_scoring_where_they_are_what_is_scored(
+    strategy, every, observed, scored
+):
+    loop = Loop(strategy, with_selection=True).by_hand(every=every)
+    assert (loop.loader.stats.observed, loop.loader.stats.scored) == (observed, scored)

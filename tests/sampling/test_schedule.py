@@ -8,15 +8,11 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 
-def test_by_default_selection_acts_from_the_first_batch_to_the_last():
-    schedule = sb.Schedule()
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_selection_acts_from_the_first_batch_after_the_warm_up_to_the_last(warmup):
+    schedule = sb.Schedule(warmup)
     assert not schedule.uses_fractions
-    assert all(schedule.selects(epoch, progress=None) for epoch in (0, 1, 1000))
-
-
-def test_the_warm_up_counts_whole_epochs():
-    schedule = sb.Schedule(warmup_epochs=2)
-    assert [schedule.selects(epoch, None) for epoch in range(4)] == [False, False, True, True]
+    assert [schedule.selects(epoch, None) for epoch in range(9)] == [n >= warmup for n in range(9)]
 
 
 def test_selection_acts_from_start_to_just_before_end():

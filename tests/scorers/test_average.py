@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference_memory import weighted_average
@@ -13,22 +14,16 @@ import selective_backprop as sb
 SCORES = st.floats(-100, 100, width=32)
 
 
-def observed(columns: list[list[float]], depth: int) -> sb.scorers.Observations:
-    """The last scores of some examples, newest first, at most `depth` of each."""
-    scores = np.full((depth, len(columns)), np.nan, np.float32)
-    epochs = np.full((depth, len(columns)), -1, np.int32)
-    for example, column in enumerate(columns):
-        scores[: len(column), example] = column
-        epochs[: len(column), example] = range(len(column), 0, -1)
-    return sb.scorers.Observations(scores, epochs)
-
-
 @given(
     st.lists(st.lists(SCORES, max_size=4), min_size=1, max_size=6),
     st.sampled_from([0.0, 0.3, 0.9]),
 )
 def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
-    found = sb.scorers.Average(decay, depth=4).predict(observed(columns, 4), epoch=9)
+    ledger = sb.scorers.Ledger(len(columns), depth=4)
+    for example, column in enumerate(columns):
+        for epoch, score in enumerate(reversed(column)):
+            ledger.scored.file(torch.tensor([example]), torch.tensor([score]), epoch)
+    found = sb.scorers.Average(decay, depth=4).predict(ledger.scored.observe(), epoch=9)
     assert found.dtype == np.float32
     for column, prediction in zip(columns, found.tolist(), strict=True):
         if column:

@@ -1,7 +1,9 @@
 """A model that the user compiled scores and trains as the one inside does."""
 
 import copy
+from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -61,8 +63,8 @@ def modes(model: nn.Module) -> list[bool]:
     return [module.training for module in model.modules()]
 
 
-def by_loader(model: nn.Module, net: nn.Module) -> list[Any]:
-    """What is selected, and the modes in which it is trained on."""
+def by_loader(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what is selected, and its loss."""
     loader = sb.SelectiveLoader(
         DataLoader(fixture_data(), 5, sampler=NotedSampler(40)),
         model,
@@ -70,40 +72,38 @@ def by_loader(model: nn.Module, net: nn.Module) -> list[Any]:
         STRATEGY,
         with_selection=True,
         generator=torch.Generator().manual_seed(0),
-        quiet=True,
     )
-    optimizer, found = torch.optim.SGD(net.parameters(), lr=0.5), []
-    for _ in range(2):
-        torch.manual_seed(0)
-        for (inputs, targets), selection in loader:
-            found.append((selection.indices.tolist(), modes(net)))
-            optimizer.zero_grad()
-            functional.cross_entropy(model(inputs), targets).backward()
-            optimizer.step()
-    return found
+    for (inputs, targets), selection in chain(loader, loader):
+        yield selection.indices, functional.cross_entropy(model(inputs), targets)
 
 
-def by_step(model: nn.Module, net: nn.Module) -> list[Any]:
+def by_step(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
     loss_fn = nn.CrossEntropyLoss(reduction="none")
     generator = torch.Generator().manual_seed(0)
     step = sb.SelectiveStep(model, loss_fn, STRATEGY, generator=generator)
-    optimizer, found = torch.optim.SGD(net.parameters(), lr=0.5), []
-    torch.manual_seed(0)
     for _ in range(6):
         result = step(BATCH)
-        found.append((result.rows.tolist(), modes(net)))
+        yield result.rows, result.loss
+
+
+def train(batches: Iterator[tuple[Tensor, Tensor]], net: nn.Module) -> list[Any]:
+    """Return what is selected, and the modes in which it is trained on."""
+    optimizer, found = torch.optim.SGD(net.parameters(), lr=0.5), []
+    torch.manual_seed(0)
+    for rows, loss in batches:
+        found.append((rows.tolist(), modes(net)))
         optimizer.zero_grad()
-        result.loss.backward()
+        loss.backward()
         optimizer.step()
     return found
 
 
-@pytest.mark.parametrize("train", [by_loader, by_step])
-def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_set(train):
+@pytest.mark.parametrize("batches_of", [by_loader, by_step])
+def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_set(batches_of):
     model, other = unlike(fresh_net()), unlike(fresh_net())
     expected = modes(model)
-    found = train(compiled(model), model)
-    assert found == train(other, other)
+    found = train(batches_of(compiled(model)), model)
+    assert found == train(batches_of(other), other)
     assert len(found) >= 6
     assert all(each == expected for _, each in found)
     assert same_tensors(model.state_dict(), other.state_dict())
@@ -111,10 +111,7 @@ def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_s
 
 def test_the_selection_pass_is_compiled_once_for_batches_of_one_size():
     model, counted = Watched().eval(), torch._dynamo.utils.counters["stats"]
-    running, exact = (
-        start(sb.scorers.Forward(), compiled(model)),
-        start(sb.scorers.Forward(), model),
-    )
+    running, exact = (start(sb.scorers.Forward(), each) for each in (compiled(model), model))
     before = counted["unique_graphs"]
     for _ in range(4):
         running.score(BATCH, None)
@@ -175,12 +172,7 @@ def test_a_pass_leaves_the_model_as_it_was(fails):
 
 
 @pytest.mark.parametrize(
-    "scorer",
-    [
-        sb.scorers.Forward("error-norm"),
-        Ahead(sb.scorers.Forward(), 2),
-    ],
-    ids=lambda scorer: type(scorer).__name__,
+    "scorer", [sb.scorers.Forward("error-norm"), Ahead(sb.scorers.Forward(), 2)]
 )
 def test_every_way_to_score_takes_it(scorer):
     net = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -104,14 +104,3 @@ def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
     outputs = lambda model, batch: (model(batch[0]), batch[1])  # noqa: E731
     options = {"losses": losses_by_number, "outputs": outputs, "epochs": 9}
     next(iter(make_loader(strategy, nn.Linear(2, 2), **options)))
-
-
-def test_an_unknown_measure_is_refused_with_the_known_ones():
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="'loss', 'error-norm'"):
-        sb.scorers.Forward("norm")
-
-
-def test_a_step_without_outputs_is_told_what_to_pass():
-    top = sb.Strategy("top", sb.scorers.Forward("error-norm"), sb.selectors.Top(1 / 2))
-    with pytest.raises(sb.ConfigurationError, match="Pass outputs=callable"):
-        sb.SelectiveStep(nn.Linear(2, 2), None, top, losses=losses_by_number)

@@ -1,7 +1,6 @@
 """A Gaussian process tells where scores go, and says the last one where it cannot."""
 
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -100,15 +99,6 @@ def test_a_score_far_above_the_rest_leaves_all_finite():
         sb.scorers.Observations(scores, observed.epochs), NEXT
     )
     assert np.isfinite(predicted).all()
-
-
-def test_a_kernel_that_is_hard_to_fit_says_nothing():
-    # without noise, lengths and noise end at their bounds
-    observed, _ = decaying(60, same_epochs=True)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        sb.scorers.GaussianProcess().predict(observed, NEXT)
-    assert said == []
 
 
 def test_a_missing_scikit_learn_is_told_when_the_predictor_is_made(monkeypatch):

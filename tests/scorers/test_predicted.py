@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from fixture_memory import Loop, strategy
-from torch import nn
+from fixture_memory import Loop, begin, strategy
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -25,15 +24,9 @@ class Asked(sb.scorers.AbstractPredictor):
         return np.arange(observed.scores.shape[1], dtype=np.float32)
 
 
-def begin(scorer: sb.scorers.AbstractScorer) -> sb.scorers.RunningScorer:
-    return scorer.start(
-        sb.scorers.Context(2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=4)
-    )
-
-
 def test_predictions_stand_where_scores_are_good_and_nothing_elsewhere():
     ledger = sb.scorers.Ledger(4, depth=2)
-    running = begin(sb.scorers.Predicted(sb.scorers.Forward(), Asked(), epochs=3))
+    running = begin(sb.scorers.Predicted(sb.scorers.Forward(), Asked(), epochs=3), 4)
     assert running.recall(ledger, 0) is None
     ledger.scored.file(torch.tensor([0, 1]), torch.tensor([5.0, 5.0]), 0)
     ledger.scored.file(torch.tensor([1, 2]), torch.tensor([5.0, 5.0]), 2)

@@ -1,10 +1,18 @@
-"""A small model that scores, and learns from what the large one gets and from nothing else."""
+"""A small model that scores, learns from what the large one gets, and disturbs nothing."""
 
 from typing import ClassVar
 
 import pytest
 import torch
-from fixture_loaders import NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_loaders import (
+    NotedSampler,
+    bits,
+    cross_entropies,
+    fixture_data,
+    fresh_net,
+    same_tensors,
+    streams,
+)
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -34,16 +42,23 @@ def momentum(parameters):
     return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
 
 
-def make_loader(model: nn.Module, **options) -> sb.SelectiveLoader:
-    loader = DataLoader(
-        fixture_data(), 6, sampler=NotedSampler(40), num_workers=options.pop("workers", 0)
-    )
-    make = options.pop("make", Small)
-    strategy = sb.proxy_sb(make, momentum, rate=1 / 2)
+def plain_loader(workers: int = 0) -> DataLoader:
+    return DataLoader(fixture_data(), 6, sampler=NotedSampler(40), num_workers=workers)
+
+
+def make_loader(
+    model: nn.Module, make=Small, *, workers: int = 0, warmup: int = 1
+) -> sb.SelectiveLoader:
+    schedule = sb.Schedule(warmup_epochs=warmup)
+    strategy = sb.proxy_sb(make, momentum, rate=1 / 2, schedule=schedule)
     generator = torch.Generator().manual_seed(0)
     return sb.SelectiveLoader(
-        loader, model, nn.CrossEntropyLoss(), strategy, generator=generator, **options
+        plain_loader(workers), model, nn.CrossEntropyLoss(), strategy, generator=generator
     )
+
+
+def learned(loader: sb.SelectiveLoader) -> object:
+    return bits(loader.state_dict()["parts"]["scorer"])
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch) -> None:
@@ -66,14 +81,7 @@ def test_it_learns_what_it_would_learn_by_hand_from_the_batches_that_are_yielded
 
 
 def test_scores_are_the_small_models_losses_in_eval_mode():
-    context = sb.scorers.Context(
-        4,
-        8,
-        fresh_net(),
-        losses=lambda model, batch: functional.cross_entropy(
-            model(batch[0]), batch[1], reduction="none"
-        ),
-    )
+    context = sb.scorers.Context(4, 8, fresh_net(), losses=cross_entropies)
     running = sb.scorers.Proxy(Small, momentum).start(context)
     small = Small.made[-1]
     inputs, targets = fixture_data().tensors
@@ -95,6 +103,52 @@ def test_every_training_begins_with_a_new_model():
     assert not same_tensors(one.state_dict(), other.state_dict())
 
 
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_the_model_and_the_global_streams_are_not_touched(warmup):
+    model = fresh_net()
+    model.layers[1].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    torch.manual_seed(4)
+    next(iter(plain_loader()))
+    expected = streams()[:2]
+    torch.manual_seed(4)
+    next(iter(make_loader(model, warmup=warmup)))
+    assert streams()[:2] == expected
+    assert same_tensors(model.state_dict(), before)
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_it_learns_where_the_loop_runs_without_gradients():
+    loader = make_loader(fresh_net(), warmup=0)
+    before = learned(loader)
+    with torch.no_grad():
+        next(iter(loader))
+    assert learned(loader) != before
+
+
+def test_training_goes_on_bit_for_bit_where_its_state_was_taken():
+    def rest(loader: sb.SelectiveLoader) -> list[list[float]]:
+        torch.manual_seed(0)
+        return [batch[0][:, 0].tolist() for batch in loader]
+
+    whole, resumed = (make_loader(fresh_net(), warmup=0) for _ in range(2))
+    list(whole)
+    state = whole.state_dict()
+    before = repr(state)
+    expected = rest(whole)
+    assert repr(state) == before
+    for _ in range(2):
+        resumed.sampler.generator.manual_seed(0)
+        list(resumed.sampler)  # the pass that the other one has made
+        resumed.load_state_dict(state)
+        assert rest(resumed) == expected
+        assert learned(resumed) == learned(whole)
+    assert repr(state) == before
+
+
 @pytest.mark.parametrize(
     ("make_model", "make_optimizer", "name"),
     [(Small(), momentum, "make_model"), (None, momentum, "make_model"), (Small, 3, "make_opt")],
@@ -102,3 +156,7 @@ def test_every_training_begins_with_a_new_model():
 def test_what_makes_nothing_is_refused(make_model, make_optimizer, name):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{name}.*function"):
         sb.scorers.Proxy(make_model, make_optimizer)
+
+
+def test_what_stands_for_it_in_a_saved_state_is_the_same_in_every_process():
+    assert repr(sb.scorers.Proxy(Small, momentum)) == "Proxy(model=Small, optimizer=momentum)"

@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 from fixture_loaders import Numbered, losses_by_number, select
-from fixture_memory import Loop, strategy
+from fixture_memory import Loop, begin, strategy
 from hypothesis import given
 from hypothesis import strategies as st
 from reference_memory import PlainLedger
-from torch import nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
@@ -18,14 +17,6 @@ from selective_backprop._core.types import NO_TARGET
 
 HARDEST = sb.selectors.Top(1 / 2)
 EXAMPLES = 6
-
-
-def begin(scorer: sb.scorers.AbstractScorer) -> sb.scorers.RunningScorer:
-    return scorer.start(
-        sb.scorers.Context(
-            2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES
-        )
-    )
 
 
 @given(
@@ -38,7 +29,7 @@ def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(f
         keys, losses = sorted(indices), [float(number)] * len(indices)
         ledger.recorded.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(losses), epoch)
         twin.file(keys, losses, epoch)
-    found = begin(sb.scorers.Recorded(max_age)).recall(ledger, 10).tolist()
+    found = begin(sb.scorers.Recorded(max_age), EXAMPLES).recall(ledger, 10).tolist()
     for index, loss in enumerate(found):
         newest = twin.newest(index)
         known = newest is not None and (max_age is None or 10 - newest[1] <= max_age)
@@ -49,15 +40,15 @@ def test_a_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.tensor([2]), torch.tensor([math.nan]), 0)
     for epoch in (1, 9):
-        known = begin(sb.scorers.Recorded(max_age=4)).recall(ledger, epoch).tolist()
+        known = begin(sb.scorers.Recorded(max_age=4), EXAMPLES).recall(ledger, epoch).tolist()
         assert known.pop(2) == NO_TARGET
         assert known == [math.inf] * (EXAMPLES - 1)
 
 
 def test_without_a_scorer_for_what_was_left_out_it_takes_no_scores():
     with pytest.raises(sb.ConfigurationError, match="takes no scores"):
-        begin(sb.scorers.Recorded()).score(torch.ones(2), None)
-    assert begin(sb.scorers.Recorded(rescore=sb.scorers.Forward())).score(
+        begin(sb.scorers.Recorded(), EXAMPLES).score(torch.ones(2), None)
+    assert begin(sb.scorers.Recorded(rescore=sb.scorers.Forward()), EXAMPLES).score(
         torch.ones(2), None
     ).tolist() == [1, 1]
 
@@ -120,15 +111,6 @@ def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held,
     assert chosen(held, workers) == chosen(1, 0)
 
 
-def test_a_part_of_a_batch_may_be_recorded():
-    loop = Loop(strategy(sb.scorers.Recorded(), HARDEST), 24, records=False)
-    for (_, targets), selection in loop.loader:
-        part = sb.Selection(selection.indices[:1], selection.weights[:1])
-        loop.loader.record(part, targets[:1].float())
-    observed = loop.loader._parts.ledger.recorded.observe()
-    assert int((observed.epochs[0] == 0).sum()) == 3
-
-
 def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
     recorded = sb.scorers.Recorded()
     loop = Loop(strategy(recorded, sb.selectors.Proportional(3.0)), 24).epochs(4)
@@ -153,15 +135,6 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
         loop.loader.record(selection, losses)
         found = loop.loader._parts.ledger.recorded.observe().scores[0, selection.indices]
         assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
-
-
-@pytest.mark.parametrize("losses", [torch.ones(3), torch.ones(4, 2), torch.tensor(1.0), [1.0] * 4])
-def test_what_is_not_one_loss_per_row_is_not_recorded(losses):
-    loop = Loop(strategy(sb.scorers.Recorded()), 24)
-    with unhooked():
-        _, selection = next(iter(loop.loader))
-        with pytest.raises(sb.LossError, match=r"per example|tensor of losses"):
-            loop.loader.record(selection, losses)
 
 
 def test_recording_leaves_the_gradients_alone():

@@ -4,25 +4,16 @@ import math
 
 import pytest
 import torch
-from fixture_memory import PREDICTED, RECORDED, STALE
+from fixture_memory import PREDICTED, RECORDED, STALE, begin
 from hypothesis import given
 from hypothesis import strategies as st
 from reference_memory import PlainLedger, remembered
-from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._core.types import NO_TARGET
 
 EXAMPLES = 7
-
-
-def begin(scorer: sb.scorers.AbstractScorer) -> sb.scorers.RunningScorer:
-    return scorer.start(
-        sb.scorers.Context(
-            2, 4, nn.Identity(), losses=lambda model, batch: batch, examples=EXAMPLES
-        )
-    )
 
 
 FILINGS = st.lists(
@@ -41,7 +32,9 @@ def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread
         twin.file(keys, scores, epoch)
         column.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(scores), epoch)
     now = max((epoch for epoch, *_ in filings), default=0) + later
-    found = begin(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread, mixes)).recall(ledger, now)
+    found = begin(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread, mixes), EXAMPLES).recall(
+        ledger, now
+    )
     expected = []
     for index in range(EXAMPLES):
         newest, other = scored.newest(index), recorded.newest(index)
@@ -57,13 +50,15 @@ def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread
 def test_scores_that_are_good_for_one_epoch_are_never_used_again():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.scored.file(torch.arange(EXAMPLES), torch.ones(EXAMPLES), 0)
-    assert begin(sb.scorers.Stale(sb.scorers.Forward(), 1)).recall(ledger, 1) is None
+    assert begin(sb.scorers.Stale(sb.scorers.Forward(), 1), EXAMPLES).recall(ledger, 1) is None
 
 
 def test_a_recorded_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
-    found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True)).recall(ledger, 4)
+    found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True), EXAMPLES).recall(
+        ledger, 4
+    )
     assert found[:2].tolist() == [1.0, NO_TARGET]
     assert bool(found[2:].isnan().all())
 

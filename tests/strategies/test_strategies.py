@@ -154,11 +154,11 @@ def test_rate_and_beta_are_one_knob_and_strategies_compare_by_value():
         (lambda: sb.selective_backprop(rate=0.5, beta=1.0), "both of rate and beta"),
         (lambda: sb.kath18(measure="size"), "measure='size'"),
         (lambda: sb.predicted_sb(0.5, predictor=None), "predictor=None"),
-        (lambda: sb.rho_loss(torch.ones(2, 2), 0.5), "reference losses are"),
+        (lambda: sb.rho_loss(torch.ones(2, 2), 0.5), "reference losses must be"),
         (lambda: sb.rho_loss(None, 0.5), "reference=None"),
         (lambda: sb.pruned(None), "subset=None"),
         (lambda: sb.diet_sb(None, rate=1 / 3), "subset=None"),
-        (lambda: sb.tail_sft(initial=torch.ones(2, 2)), "reference losses are"),
+        (lambda: sb.tail_sft(initial=torch.ones(2, 2)), "reference losses must be"),
         (lambda: sb.tail_sft(initial=[1.0, 2.0]), r"initial=\[1.0, 2.0\]"),
     ],
 )

@@ -26,10 +26,7 @@ class RankState(NamedTuple):
     filed: int  # number of scores that were ever filed in its history
     begun: int  # whether the epoch was interrupted and is continued
     seed: int
-    scored: int = 0  # pending updates of each kind
-    recorded: int = 0
-    classes: int = 0
-    counted: int = 0
+    noted: int  # number of pending updates
 
     def __str__(self) -> str:
         verb = "continues" if self.begun else "begins"
@@ -74,8 +71,8 @@ class EpochHandshake:
             buffer.seed_with(openings[0].seed)
         failure = None
         if self.memory is not None and not begun:
-            sizes = [each[4:] for each in openings]
-            failure = self.memory.merge(self.group, sizes, start.epoch)
+            noted = [each.noted for each in openings]
+            failure = self.memory.merge(self.group, noted, start.epoch)
         if failure is None:
             try:
                 self._own = self._foresee(start, begun)
@@ -90,9 +87,8 @@ class EpochHandshake:
     def close(self) -> None:
         """Merge what ranks have learned in an epoch that has ended on all of them."""
         if self.memory is not None:
-            noted = torch.tensor(self.memory.noted)
-            sizes = self.group.gather(noted, "ends an epoch").tolist()
-            self.memory.merge(self.group, [tuple(each) for each in sizes])
+            noted = self.group.gather(torch.tensor(self.memory.noted), "ends an epoch")
+            self.memory.merge(self.group, noted.tolist())
 
     @property
     def batches(self) -> int:
@@ -119,8 +115,8 @@ class EpochHandshake:
 
     def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
         filed = 0 if self.history is None else self.history.filed
-        noted = () if self.memory is None else self.memory.noted
-        mine = [start.epoch, filed, int(begun), self.buffers[0].seed[0] % 2**64, *noted]
+        noted = 0 if self.memory is None else self.memory.noted
+        mine = [start.epoch, filed, int(begun), self.buffers[0].seed[0] % 2**64, noted]
         states = [RankState(*each) for each in compare(self.group, self.built, mine)]
         for rank, other in enumerate(states):
             if other[:3] != states[0][:3]:

@@ -1,5 +1,6 @@
 """What is remembered of each example: its scores, their epochs, and how often it was trained on."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,27 +12,20 @@ from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import Float32, Int32, RowIndices, RowMask
 
-NEVER = -1
-MOST_IN_SHORT = 32_767  # the highest number that fits into an int16
-MOST_COUNTED = 30_000  # leaves room in an int16 for what is added before the clamp
-COUNT_CHUNK = 2048  # examples that are added at once
+NEVER = -1  # the epoch of no score
+LAST_SHORT = 32_767  # the last epoch that fits into an int16
+MOST_COUNTED = 16_000  # leaves room in an int16 for what is added before the clamp
 LEAST_WRONG = 0.025  # with right labels of classes that are easy to tell apart, few are above 0.02
 PARTS = "scored", "recorded", "classes"  # what of a ledger has a state
 COUNTED_TOGETHER = 64  # batches, which are then counted by two kernels
-
-
-def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
-    """Return how many bytes a ledger takes per example, with scores from `columns` sources."""
-    # Scores with epochs, the count, and with several scores, the flag and the class.
-    return 6 * depth * columns + 2 + 7 * (depth > 1) + 4 * first
 
 
 class Observations(NamedTuple):
     """A copy of each example's last scores, and of their epochs, on the host.
 
     Attributes:
-        scores: the last scores of each example, newest first. NaN where there is no score.
-        epochs: the epoch in which each score was computed. -1 where there is no score.
+        scores: the last scores of each example, newest first; NaN where there is none.
+        epochs: the epoch in which each score was computed; -1 where there is none.
     """
 
     scores: Float32[np.ndarray, "lag example"]
@@ -83,19 +77,19 @@ class WrongShare(NamedTuple):
 class Column:
     """The last `depth` scores of each example from one source, on the scores' own device.
 
-    A score takes 6 bytes, and 8 from epoch 32,768 on. With `first`, the first one is remembered
-    too. With `finite`, infinite scores on a device become NaN when scores are read.
+    With `first`, the first one is remembered too. With `finite`, infinite scores on a device become
+    NaN when scores are read.
     """
 
     def __init__(
         self, examples: int, depth: int = 1, *, first: bool = False, finite: bool = False
     ) -> None:
-        self.depth = depth
-        self._shape = depth, examples
-        self._keeps_first, self._finite = first, finite
-        self._first: Tensor | None = None
-        self._scores: Tensor | None = None
-        self._epochs: Tensor | None = None
+        self._depth, self._finite = depth, finite
+        shape = depth, examples
+        self._shapes: dict[str, tuple[int, ...]] = {"scores": shape, "epochs": shape}
+        if first:
+            self._shapes["first"] = (examples,)
+        self._held: dict[str, Tensor] = {}  # with the names and shapes above; {} if nothing is
         self.host: Observations | None = None  # a copy of what a GPU holds
         self.changes = 0
 
@@ -107,52 +101,35 @@ class Column:
         If `new` is False for an example, its score replaces the newest one instead.
         """
         scores = scores.detach().to(torch.float32)
-        if self._scores is None or self._epochs is None:
-            none = scores.new_full(self._shape, torch.nan)
-            never = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
-            first = none[0].clone() if self._keeps_first else None
-            self._scores, self._epochs, self._first = none, never, first  # all, even after Ctrl-C
-        if epoch > MOST_IN_SHORT:
-            self._epochs = self._epochs.int()
+        if not self._held:
+            held = {name: scores.new_full(each, torch.nan) for name, each in self._shapes.items()}
+            held["epochs"] = torch.full_like(held["scores"], NEVER, dtype=torch.int16)
+            self._held = held  # all at once, even if Ctrl-C comes
+        if epoch > LAST_SHORT:
+            self._held["epochs"] = self._held["epochs"].int()
         self.changes += 1
-        device, self.host = self._scores.device, None
-        tensors = indices, scores, new, self._scores, self._epochs, self._first
-        lib: Any = torch
-        if on_host := device.type == "cpu":  # in NumPy, a step with two scores takes 50 us less
-            lib = np
-            found = [None if each is None else each.numpy(force=True) for each in tensors]
-        else:
-            found = [
-                None if each is None else each.to(device, non_blocking=True) for each in tensors
-            ]
-        rows, values, added, newest, epochs, first = cast(Any, found)
-        if first is not None:
-            finite = values
-            if self._finite and not on_host:
-                finite = values.nan_to_num(torch.nan, torch.nan, torch.nan)
+        self.host = None
+        newest, epochs = self._held["scores"], self._held["epochs"]
+        place: dict[str, Any] = {"device": newest.device, "non_blocking": newest.is_cuda}
+        rows, scores = indices.to(**place), scores.to(**place)
+        new = None if new is None else new.to(**place)
+        if (first := self._held.get("first")) is not None:
             known = first[rows]
-            first[rows] = lib.where(lib.isnan(known), finite, known)
-        for lag in range(self.depth - 1, 0, -1):
+            first[rows] = torch.where(known.isfinite(), known, scores)
+        for lag in range(self._depth - 1, 0, -1):
             for column in (newest, epochs):
                 older = column[lag - 1][rows]
-                if added is not None:  # a mask: selecting by it would make the host wait
-                    older = lib.where(added, older, column[lag][rows])
+                if new is not None:  # a mask: selecting by it would make the host wait
+                    older = torch.where(new, older, column[lag][rows])
                 column[lag][rows] = older
-        newest[0][rows] = values
-        if on_host:
-            epochs[0][rows] = epoch
-        else:  # assigning a number at indices would copy it to the device, so the host would wait
-            epochs[0].index_fill_(0, rows, epoch)
-
-    @property
-    def last_needed(self) -> int | None:
-        """How many of an example's newest scores must be filed; None for all."""
-        return None if self._keeps_first else self.depth
+        newest[0][rows] = scores
+        # Assigning a number at indices would copy it to the device, so the host would wait.
+        epochs[0].index_fill_(0, rows, epoch)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever filed."""
-        return self._scores is None
+        """Whether nothing was filed."""
+        return not self._held
 
     @property
     def complete(self) -> bool:
@@ -166,50 +143,49 @@ class Column:
 
     def on_host(self) -> Observations:
         """Return the same as `observe`, read only and without a copy; epochs may be int16."""
+        if self.empty:
+            shape = self._shapes["scores"]
+            nothing = np.broadcast_to(np.float32(np.nan), shape)
+            return Observations(nothing, np.broadcast_to(np.int32(NEVER), shape))
         if self.host is None:
-            if parts := self.parts():
-                return self.keep(*to_host(*parts))
-            nothing = np.broadcast_to(np.float32(np.nan), self._shape)
-            return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        return self.host
+            _fetch([self])
+        return cast(Observations, self.host)
 
     def parts(self) -> list[Tensor]:
-        """Return the scores and epochs; nothing if nothing was filed."""
-        if self._scores is None or self._epochs is None:
-            return []
-        if self._finite and self._scores.device.type != "cpu":
-            self._scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
-        return [self._scores, self._epochs]
-
-    def keep(self, scores: Tensor, epochs: Tensor) -> Observations:
-        """Keep `parts()` that were copied to the host until a change, and return them."""
-        self.host = Observations(scores.numpy(), epochs.numpy())
-        return self.host
+        """Return the scores and epochs of a column that is not empty."""
+        scores = self._held["scores"]
+        if self._finite and scores.device.type != "cpu":
+            scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
+        return [scores, self._held["epochs"]]
 
     def first(self) -> Float32[Tensor, " example"]:
         """Return each example's first score, on the host; NaN if none. Waits for the device."""
-        return torch.full(self._shape[1:], torch.nan) if self._first is None else self._first.cpu()
+        if "first" not in self._held:
+            return torch.full(self._shapes["scores"][1:], torch.nan)
+        return self._held["first"].cpu().nan_to_num(torch.nan, torch.nan, torch.nan)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scores, their epochs, and the first scores."""
-        columns = zip(("scores", "epochs"), self.parts() or (None, None), strict=True)
-        return {name: _copied(each) for name, each in (*columns, ("first", self._first))}
+        """Return the scores, their epochs, and the first scores; nothing if nothing was filed."""
+        return {name: tensor.clone() for name, tensor in self._held.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
-        saved = Saved(state).fields("scores", "epochs", "first")
-        some = state["scores"] is not None
-        wanted = (  # whether it is held, its types and its shape
-            (some, (torch.float32,), self._shape),
-            (some, (torch.int16, torch.int32), self._shape),
-            (some and self._keeps_first, (torch.float32,), self._shape[1:]),
-        )
-        self._scores, self._epochs, self._first = [
-            each.tensor(*kinds, shape=shape, nan=True).clone() if held else each.nothing()
-            for each, (held, kinds, shape) in zip(saved, wanted, strict=True)
-        ]
-        self.host = None
+        shapes = self._shapes if state else {}
+        held = {}
+        for (name, shape), each in zip(shapes.items(), Saved(state).fields(*shapes), strict=True):
+            kinds = (torch.int16, torch.int32) if name == "epochs" else (torch.float32,)
+            held[name] = each.tensor(*kinds, shape=shape, nan=True).clone()
+        self._held, self.host = held, None
         self.changes += 1
+
+
+def _fetch(columns: Iterable[Column], *more: Tensor) -> list[Tensor]:
+    """Keep what columns hold on the host until they change, and return `more` there."""
+    changed = [each for each in columns if each.host is None and not each.empty]
+    found = iter(to_host(*(part for each in changed for part in each.parts()), *more))
+    for each in changed:
+        each.host = Observations(next(found).numpy(), next(found).numpy())
+    return list(found)
 
 
 class AwaitedLosses:
@@ -227,7 +203,6 @@ class AwaitedLosses:
         self._fresh: Tensor | None = None  # the last hand-out, if not flagged yet
 
     def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch."""
         if self._tracks:
             self._flag_fresh()
             self._fresh = indices
@@ -256,18 +231,18 @@ class AwaitedLosses:
             self._flags.index_fill_(0, indices.to(self._flags.device), False)
         return new
 
-    def state_dict(self) -> Tensor | None:
-        """Return the flags, `[example]`, or None before any hand-out."""
+    def state(self) -> Tensor | None:
         self._flag_fresh()
-        return _copied(self._flags)
+        return None if self._flags is None else self._flags.clone()
 
     def load(self, saved: Saved) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
-        flags = saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
-        self._flags, self._fresh = _copied(flags), None
+        self._fresh = None
+        self._flags = saved.maybe(
+            lambda each: each.tensor(torch.bool, shape=shape, nan=True).clone()
+        )
 
 
 class Ledger:
@@ -276,18 +251,16 @@ class Ledger:
     Scores of extra forward passes are kept apart from training losses, because in these passes the
     model may be in another mode, and examples may be augmented differently.
 
-    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2, so an
-    example with one score takes 8. If several scores are remembered, one more byte notes whether a
-    loss was recorded since the example was last in a training batch. Its class takes 6 more bytes.
+    Each score of an example takes 6 bytes (8 from epoch 32,768 on), its class 6, and counting how
+    often it was trained on 2. If several scores are remembered, one more byte notes whether a loss
+    was recorded since the example was last in a training batch.
 
     Args:
         examples: number of examples in the data set.
         depth: how many scores and how many training losses to remember of each example, at least 1.
-        first: whether to remember the first training loss of each example, too. This takes 4 more
-            bytes per example.
+        first: whether to remember the first training loss of each example, too, in 4 more bytes.
 
     Attributes:
-        examples: as given.
         scored: the scores of extra forward passes.
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
@@ -301,13 +274,13 @@ class Ledger:
         self.examples = examples = int(check_whole("examples", examples, least=0))
         depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
+        self.score = self.scored.file  # as `record` and `classify`, but not one call more
         self.recorded = Column(examples, depth, first=check_flag("first", first), finite=True)
         self.classes = Column(examples)
         self.wrong_labels: WrongShare | None = None
         self._awaited = AwaitedLosses(examples, depth)
-        self._selected: Tensor | None = None
+        self._selected = torch.zeros(self.examples, dtype=torch.int16)
         self._uncounted: list[RowIndices] = []  # the last batches
-        self._most = 0  # no count is higher, those of `_uncounted` included
         self._host: Tensor | None = None  # the counts, as `fetch` left them on the host
 
     @property
@@ -317,16 +290,9 @@ class Ledger:
 
     def fetch(self, *more: Tensor) -> list[Tensor]:
         """Copy what a GPU holds to the host, with `more`, and return that; the host waits once."""
-        columns = self.scored, self.recorded, self.classes
-        columns = [each for each in columns if each.host is None and not each.empty]
-        held = [part for column in columns for part in column.parts()]
-        counts = self._counts() if self._host is None else None
-        found = iter(to_host(*held, *([] if counts is None else [counts]), *more))
-        for column in columns:
-            column.keep(next(found), next(found))
-        if counts is not None:
-            self._host = next(found)
-        return list(found)
+        columns, counts = (self.scored, self.recorded, self.classes), self._host
+        *found, self._host = _fetch(columns, *more, self._counts() if counts is None else counts)
+        return found
 
     def hand_out(self, indices: RowIndices) -> None:
         """Take note of examples in a training batch, whose losses may be recorded later."""
@@ -358,70 +324,46 @@ class Ledger:
 
     def count(self, indices: RowIndices) -> None:
         """Count examples that go into a training batch. An index given twice counts twice."""
-        if len(indices) > COUNT_CHUNK:
-            for part in indices.split(COUNT_CHUNK):
-                self.count(part)
-            return
         self._host = None
-        if self._selected is None:
-            self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
-        # Clamped only if a count might exceed its two bytes, and when counts are read.
-        if self._most + len(indices) > MOST_IN_SHORT:
-            self._counts()
-        self._most += len(indices)
         self._uncounted.append(indices)
         if len(self._uncounted) == COUNTED_TOGETHER:
             self._counts()
 
-    def _counts(self) -> Tensor | None:
-        """Return the counts, those of the last batches included, none above 30,000."""
-        counts = self._selected
-        if counts is None:
-            return None
+    def _counts(self) -> Tensor:
+        """Return the counts, those of the last batches included, none above 16,000."""
         if self._uncounted:
-            rows = torch.cat([each.to(counts.device) for each in self._uncounted])
+            device = self._uncounted[0].device
+            rows = torch.cat([each.to(device) for each in self._uncounted])
             self._uncounted = []
+            self._selected = counts = self._selected.to(device)
             counts.index_add_(0, rows, counts.new_ones(1).expand(len(rows)))
-        if self._most > MOST_COUNTED:
             counts.clamp_(max=MOST_COUNTED)
-            # On a GPU, the host would wait for the highest count.
-            self._most = MOST_COUNTED if counts.is_cuda else int(counts.max())
-        return counts
+        return self._selected
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
-        """How often each example was trained on, at most 30,000. Waits for the device."""
-        counts = self._counts()
-        if counts is None:
-            return torch.zeros(self.examples, dtype=torch.int32)
-        return counts.to("cpu", torch.int32, copy=True)
+        """How often each example was trained on, at most 16,000. Waits for the device."""
+        return self._counts().to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
         """Return the sum of `selected`, and how many examples were ever trained on."""
-        counts = self._counts() if self._host is None else self._host
-        if counts is None:
-            return 0, 0
-        counts = counts.cpu().numpy()
+        counts = (self._counts().cpu() if self._host is None else self._host).numpy()
         return int(counts.sum(dtype=np.int64)), int(np.count_nonzero(counts))
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the ledger remembers."""
         parts = {name: getattr(self, name).state_dict() for name in PARTS}
-        counts = _copied(self._counts())
-        return parts | {"awaited": self._awaited.state_dict(), "selected": counts}
+        counts = self._counts().clone()
+        return parts | {"awaited": self._awaited.state(), "selected": counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
         *saved, awaited, selected = Saved(state).fields(*PARTS, "awaited", "selected")
-        shape = (self.examples,)
-        counts = selected.maybe(
-            lambda each: each.tensor(torch.int16, shape=shape, least=0, most=MOST_COUNTED)
-        )
+        counts = selected.tensor(torch.int16, shape=(self.examples,), least=0, most=MOST_COUNTED)
         parts = [getattr(self, name) for name in PARTS]
         with loaded(zip(parts, saved, strict=True)):
             self._awaited.load(awaited)
-            self._selected, self._most, self._host = _copied(counts), MOST_COUNTED, None
-            self._uncounted = []
+            self._selected, self._host, self._uncounted = counts.clone(), None, []
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
@@ -435,7 +377,3 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
         for each, part in zip(away, parts, strict=True):
             found[id(each)] = part.view(each.dtype).reshape(each.shape)
     return [found[id(each)] for each in tensors]
-
-
-def _copied(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.clone()

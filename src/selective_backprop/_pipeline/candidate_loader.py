@@ -50,7 +50,8 @@ class CandidateLoader:
         self._candidates = candidates = setup.source.copy_with(draw)
         self.draw = draw
         self._clock, self._watch = clock, watch
-        self._scorer = scorer if scorer is not None and scorer.ahead else None
+        own = scorer is not None and setup.needs.passes and scorer.ahead
+        self._scorer = scorer if own else None
         self._layout = setup.options.layout
         self._loading = charged(setup.options.stopwatch, "load")
         self._scoring = charged(setup.options.stopwatch, "score")

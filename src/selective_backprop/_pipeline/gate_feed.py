@@ -11,7 +11,7 @@ from selective_backprop._batches.structure import rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.types import NO_TARGET, Scores
 from selective_backprop._sampling.draws import Selection
-from selective_backprop._sampling.gate import RunningGate
+from selective_backprop._sampling.schedule import RunningGate
 from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
 from selective_backprop.scorers._abstract import scorer_parts
 from selective_backprop.scorers._forward import error_norms

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from selective_backprop._pipeline.source import Source
-from selective_backprop._sampling.gate import RunningGate
-from selective_backprop._sampling.schedule import Phase, Schedule
+from selective_backprop._sampling.schedule import Phase, RunningGate, Schedule
 from selective_backprop.selectors import Paced, RunningSelector
 
 SCORED = (Phase.SELECT, Phase.RESCORE)

@@ -10,14 +10,13 @@ from torch import Tensor
 from selective_backprop._batches.losses import check_losses, lacks_target
 from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._core.types import NO_TARGET, Float32, Float64
-from selective_backprop._distributed.group import Group
+from selective_backprop._distributed.group import Alone, Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import (
     PendingUpdates,
-    Shard,
-    Sizes,
-    find_shard,
+    find_sharers,
+    held_by,
     merge,
 )
 from selective_backprop._pipeline.nonfinite import NonFinite
@@ -51,12 +50,13 @@ class ScoreMemory:
     def __init__(self, setup: Setup, scorer: RunningScorer) -> None:
         assert setup.source.examples is not None  # an index is in a known range
         self.examples, self.needs = setup.source.examples, setup.needs
-        depth, first, self._shard = self.needs.depth, self.needs.first, Shard()
+        depth, first, self._sharers = self.needs.depth, self.needs.first, Alone()
         self.pending: PendingUpdates | None = None  # until the ranks merge them
         if isinstance(setup.ranks, Group):
             self.pending = PendingUpdates(self.examples, depth)
-            self._shard = find_shard(self.examples, depth, setup.ranks, first=first)
-        self.ledger = Ledger(self._shard.examples(self.examples), depth, first=first)
+            self._sharers = find_sharers(self.examples, depth, setup.ranks, first=first)
+        held = held_by(self._sharers.rank, self._sharers, self.examples)
+        self.ledger = Ledger(held, depth, first=first)
         self.writer = self.ledger if self.pending is None else self.pending  # of new scores
         self.label_noise = LabelNoise()
         self._scorer = scorer
@@ -145,26 +145,26 @@ class ScoreMemory:
             self.label_noise.observe(*outputs, smoothing, batch)
 
     @property
-    def noted(self) -> Sizes:
-        """How many scores, losses, classes and counts wait to be merged with other ranks'."""
-        return (0, 0, 0, 0) if self.pending is None else self.pending.sizes
+    def noted(self) -> int:
+        """How many updates wait to be merged with other ranks'."""
+        return 0 if self.pending is None else len(self.pending)
 
     def merge(
-        self, group: Group, sizes: Sequence[Sizes], epoch: int | None = None
+        self, group: Group, noted: Sequence[int], epoch: int | None = None
     ) -> Exception | None:
         """File the pending updates of all ranks; if `epoch` begins, gather the scores each knows.
 
-        Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, if
-        any, to be raised once the others know of it.
+        Every rank must call this, with the `noted` of each. Return this rank's error, to be raised
+        once the others know of it; None if there was none.
         """
         assert self.pending is not None  # each of several ranks has one
-        merge(self.pending, self.ledger, self._shard, group, sizes)
+        merge(self.pending, self.ledger, self._sharers, group, noted)
         if epoch is None:
             return None
         if self.needs.classes and epoch > 0 and self.label_noise.totals is None:
             own = self.label_noise.own()
             self._end(group.gather(own, "shares how many labels look wrong").sum(0).cpu())
-        if self._shard.size == 1:
+        if self._sharers.size == 1:
             return None
         own, failure = None, None
         try:
@@ -174,7 +174,7 @@ class ScoreMemory:
         if own is None:
             own = torch.full((self.ledger.examples,), torch.nan)
         known = torch.full((self.examples,), torch.nan)
-        counts = [len(known[rank :: group.size]) for rank in range(group.size)]
+        counts = [held_by(rank, group, self.examples) for rank in range(group.size)]
         for rank, start, piece in group.gather_rows(own, counts):
             known[rank :: group.size][start : start + len(piece)] = piece.cpu()
         self._known = None if bool(known.isnan().all()) else known

@@ -26,7 +26,7 @@ from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
-from selective_backprop.scorers._abstract import checks, learns, start_scorer
+from selective_backprop.scorers._abstract import overrides, start_scorer
 
 
 class PipelineState(NamedTuple):
@@ -71,7 +71,9 @@ class Pipeline:
         self.candidate_loader = CandidateLoader(setup, draw, self.clock, self.scorer, self.watch)
         # 2. score
         self.feed = GateFeed.of(gate, scorer)
-        self.checks = self.scorer is not None and checks(self.scorer)  # some are scored twice
+        self.checks = self.scorer is not None and overrides(
+            self.scorer, "checked"
+        )  # some are scored twice
         # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
         later = setup.on_gpu and shape.window is not None and gate is None and self.memory is None
         self.finite = FiniteGuard(options.nonfinite, options.layout, later=later)
@@ -101,7 +103,7 @@ class Pipeline:
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
         finish = partial(self._finish, batches) if self.needs.rescores else None
-        teaches = self.scorer is not None and learns(self.scorer)
+        teaches = self.scorer is not None and overrides(self.scorer, "learn")
         try:
             if lockstep is None:
                 begin()
@@ -273,7 +275,7 @@ class Pipeline:
             scores = rows.scores
             if self.watch.lacking:
                 scores = scores.masked_fill(scores == NO_TARGET, torch.nan)
-            self.memory.writer.scored.file(rows.indices, scores, self.cursor.epoch)
+            self.memory.writer.score(rows.indices, scores, self.cursor.epoch)
         return rows
 
     def _score(self, batch: CandidateBatch) -> Tensor:

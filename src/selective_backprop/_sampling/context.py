@@ -13,8 +13,6 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 class Context:
     """The training in which a scorer or a selector works.
 
-    Candidates are the examples that selection chooses from.
-
     Attributes:
         batch_size: number of rows in a full training batch.
         window: number of candidates from which one full training batch is chosen; None if the
@@ -50,9 +48,9 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many candidates to keep: the share `batch_size / window`, but at least one.
+        """Return how many candidates to keep: the share `batch_size / window`, at least one.
 
-        If `window` is None, all candidates are kept.
+        All are kept if `window` is None.
         """
         if self.window is None:
             return candidates

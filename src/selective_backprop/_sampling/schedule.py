@@ -1,12 +1,58 @@
-"""When to select, and when to train on everything."""
+"""When to select, and when to train on everything: schedules, and gates that decide from scores."""
 
 import math
+from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, final
+
+import torch
+from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_number, check_whole, settle
-from selective_backprop._sampling.gate import AbstractGate
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import NO_TARGET, Scores
+from selective_backprop._sampling.context import Context
+
+
+class RunningGate(ABC):
+    """The part of a gate that runs in one training; `AbstractGate.start` returns it.
+
+    While the gate is shut, everything is trained on. An open gate observes the scores of every
+    batch. A shut gate observes only the batches that `probes` asks for, and those whose losses or
+    outputs your loop passes to the loader.
+    """
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether to select."""
+
+    @abstractmethod
+    def probes(self) -> bool:
+        """Return whether to score the next batch, although the gate is shut; asked once each."""
+
+    @abstractmethod
+    def observe(self, scores: Scores) -> None:
+        """Take in the scores of a whole batch; those of rows without a target are -2^100."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the gate needs to continue later."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`."""
+
+
+class AbstractGate(ABC):
+    """The settings of a gate for a `Schedule`: immutable, and reusable for several trainings."""
+
+    @abstractmethod
+    def start(self, context: Context) -> RunningGate:
+        """Return a new `RunningGate` for the training that `context` describes."""
 
 
 class Phase(Enum):
@@ -64,9 +110,6 @@ class Schedule:
         """Refuse a training of so many epochs and batches per epoch that never selects.
 
         None stands for an unknown number.
-
-        Raises:
-            ConfigurationError: if no batch would ever be selected from.
         """
         if epochs is None:
             return
@@ -91,10 +134,131 @@ class Schedule:
     def selects(self, epoch: int, progress: float | None) -> bool:
         """Return whether the schedule selects now, leaving its gate aside.
 
-        Args:
-            epoch: the epoch's number, from 0.
-            progress: the fraction of training that is done; None if unknown.
+        `progress` is the fraction of training that is done; None if unknown.
         """
         if epoch < self.warmup_epochs or (self.start == 0.0 and self.end == 1.0):
             return epoch >= self.warmup_epochs
         return progress is not None and self.start <= progress < self.end
+
+
+@final
+@dataclass(frozen=True)
+class VarianceGate(AbstractGate):
+    """Select while importance sampling reduces the gradient's variance enough to pay for scoring.
+
+    One example drawn in proportion to the scores `s` is worth `tau` uniformly drawn examples, where
+    `tau` is `sqrt(mean(s ** 2)) / mean(s)`. If B examples are scored for a batch of b rows,
+    sampling pays if `tau > (B + 3 b) / (3 b)`. This assumes that a backward pass costs two forward
+    passes.
+
+    Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
+    that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
+    passes none, some batches are scored to compute tau. A batch's tau takes effect from the next
+    batch on; on CUDA, B / b batches later, so that the host can run ahead of the device.
+
+    Args:
+        smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
+            starts at 0, so with a high smoothing, one high tau does not start selection.
+        probe_every: a whole number of at least 1. While sampling does not pay, one in this many
+            batches is scored, and all of its rows are trained on. The count begins anew when your
+            loop passes a batch's losses or outputs.
+        threshold: select while the average of tau is above this; None takes `(B + 3 b) / (3 b)`.
+
+    Raises:
+        ConfigurationError: if a value is out of its range.
+
+    Source:
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The smoothing
+        and the formula for the threshold are as in the authors' code.
+    """
+
+    smoothing: float = 0.9
+    probe_every: int = 10
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, check_number, "smoothing", below=1, hint="with 1 it would never move")
+        settle(self, check_whole, "probe_every")
+        settle(self, check_number, "threshold", above=0, optional=True)
+
+    def start(self, context: Context) -> RunningGate:
+        threshold, batch = self.threshold, context.batch_size
+        window = context.window or batch
+        if threshold is None:
+            # Scoring B candidates and a step on b rows cost B + 3 b forward passes; a step on b
+            # uniformly drawn rows costs 3 b. Tau must exceed the ratio of these costs.
+            threshold = (window + 3 * batch) / (3 * batch)
+        return _RunningVarianceGate(self, threshold, lag=max(1, round(window / batch)))
+
+
+class _RunningVarianceGate(RunningGate):
+    def __init__(self, spec: VarianceGate, threshold: float, lag: int) -> None:
+        self._spec = spec
+        self._threshold = threshold
+        self._lag = lag  # so many observations from a GPU follow one before it is read
+        self._tau = 0.0
+        self._passed = 0  # candidate batches since the last observation
+        self._asked = False
+        # The taus that are not yet in the average, and when each has arrived from a GPU.
+        self._gains: deque[tuple[Tensor, torch.cuda.Event | None]] = deque()
+        self._late = False  # whether they come from a GPU
+
+    @property
+    def is_open(self) -> bool:
+        self._take_in()
+        return self._tau > self._threshold
+
+    def probes(self) -> bool:
+        self._passed += 1
+        self._asked = self._passed > 0 and self._passed % self._spec.probe_every == 0
+        return self._asked
+
+    def observe(self, scores: Scores) -> None:
+        # The loop hands over the batch before this one, and is expected to hand over the next one,
+        # too. Counting from -1 leaves that one out.
+        self._passed = 0 if self._asked or self.is_open else -1
+        self._asked, gain, arrived = False, variance_gain(scores), None
+        self._late = gain.is_cuda
+        if gain.is_cuda:
+            stream = torch.cuda.current_stream(gain.device)
+            gain = gain.to("cpu", non_blocking=True)
+            arrived = stream.record_event()
+        self._gains.append((gain, arrived))
+
+    def _take_in(self) -> None:
+        kept = self._spec.smoothing  # a_tau in the authors' code
+        while len(self._gains) > (self._lag if self._late else 0):
+            self._tau = kept * self._tau + (1.0 - kept) * _read(*self._gains.popleft())
+
+    def state_dict(self) -> dict[str, Any]:
+        self._take_in()
+        late = [_read(*each) for each in self._gains]
+        return {"tau": self._tau, "passed": self._passed, "late": late}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        tau, passed, late = Saved(state).fields("tau", "passed", "late")
+        gains = [torch.tensor(gain.number(0.0), dtype=torch.float64) for gain in late.items()]
+        self._tau, self._passed, self._late = tau.number(0.0), passed.whole(least=-1), bool(gains)
+        self._gains.clear()
+        self._gains.extend((gain, None) for gain in gains)
+
+
+def _read(gain: Tensor, arrived: torch.cuda.Event | None) -> float:
+    if arrived is not None and not arrived.query():
+        arrived.synchronize()
+    return float(gain)
+
+
+def variance_gain(scores: Scores) -> Tensor:
+    """Return tau: an example drawn in proportion to the scores is worth tau drawn uniformly.
+
+    Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative scores, and scores
+    of 1e150 or more, count as 0. Rows without a target do not count.
+    """
+    scores = scores.double()  # squares of float16 scores would overflow
+    rows = (scores != NO_TARGET).sum()
+    scores = scores.clamp(min=0.0)
+    scores = scores.where(scores < 1e150, 0.0)  # squares of higher ones would be infinite
+    mean = scores.sum() / rows
+    # 0 / 0 if all scores are 0. Then all examples are alike, so drawing by score gains nothing.
+    return ((scores.square().sum() / rows).sqrt() / mean).where(mean > 0.0, 1.0)

@@ -4,7 +4,7 @@ import hashlib
 import os
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -15,12 +15,11 @@ from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int, Num
 
-KIND = "selective_backprop.Subset"
-VERSION = 1
+KIND = "selective_backprop.Subset 1"  # a class, and the version of its files
 
 
 @final
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class Subset:
     """The part of a data set that you keep.
 
@@ -50,10 +49,10 @@ class Subset:
         (3, [0, 2, 4], [True, False, True, False, True, False])
     """
 
-    indices: Int[Tensor, " kept"]
+    indices: Int[Tensor, " kept"] = field(compare=False)
     examples: int
     _: KW_ONLY
-    scores: Num[Tensor, " example"] | None = None
+    scores: Num[Tensor, " example"] | None = field(default=None, compare=False)
     source: str = "chosen by hand"
     cost: float = 0.0
     digest: str = field(init=False)
@@ -61,18 +60,14 @@ class Subset:
     def __post_init__(self) -> None:
         settle(self, check_whole, "examples")
         object.__setattr__(self, "indices", _ascending(self.indices, self.examples))
-        object.__setattr__(self, "scores", _finite(self.scores, self.examples))
+        if self.scores is not None:
+            scores = check_numbers("scores", self.scores, self.examples)
+            object.__setattr__(self, "scores", scores)
         settle(self, check_number, "cost", hint="use 0 if it is unknown")
         object.__setattr__(self, "digest", self._digest())
 
     def __len__(self) -> int:
         return self.indices.shape[0]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Subset) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
     def __repr__(self) -> str:
         # Saved states hold this text, so it must be the same in every process.
@@ -85,11 +80,7 @@ class Subset:
         return mask
 
     def check(self, examples: int | None) -> None:
-        """Refuse a data set of another number of examples; None stands for a stream.
-
-        Raises:
-            ConfigurationError: if the data set of this subset has another number of examples.
-        """
+        """Refuse a data set of another number of examples; None stands for a stream."""
         if examples != self.examples:
             stream = "a stream, whose examples have no indices"
             found = stream if examples is None else f"a data set of {examples}"
@@ -103,9 +94,8 @@ class Subset:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        content = {"kind": KIND, "version": VERSION, **parts}
         with replacing(path) as file:
-            torch.save(content, file)
+            torch.save({"kind": KIND, **parts}, file)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Subset":
@@ -114,15 +104,20 @@ class Subset:
         Raises:
             DataError: if the file is missing or damaged, or holds no subset that can be read.
         """
-        content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:
-            Saved(content).fields("kind", "version", *names)  # refuses any other names
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged bytes can make the reader raise anything
+            raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
+        if not isinstance(content, dict) or content.get("kind") != KIND:
+            raise DataError(f"{path} was saved by torch, but holds no {KIND}. {_ADVICE}")
+        try:
+            # Refuses any other names.
+            Saved(content).fields("kind", *(each.name for each in fields(cls)))
             subset = cls(**{each.name: content[each.name] for each in fields(cls) if each.init})
-            intact = subset.digest == str(content["digest"])
+            if subset.digest != content["digest"]:
+                raise ValueError("its digest does not match its content")
         except Exception as error:  # damaged values can make the constructor raise anything
             raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
-        if not intact:
-            raise DataError(f"{path} is damaged: its digest does not match its content. {_ADVICE}")
         return subset
 
     def _digest(self) -> str:
@@ -167,39 +162,19 @@ def _ascending(indices: Tensor, examples: int) -> Tensor:
     return ordered
 
 
-def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
-    """Check the scores and return a copy in float32 or float64."""
-    if scores is None:
-        return None
-    if not isinstance(scores, Tensor) or tuple(scores.shape) != (examples,):
+def check_numbers(name: str, numbers: Tensor, examples: int) -> Tensor:
+    """Return a copy of one finite number for each example of a data set, in float32 or float64."""
+    if not isinstance(numbers, Tensor) or tuple(numbers.shape) != (examples,):
         raise ConfigurationError(
-            f"scores must be a tensor with one number for each example of the whole data set, "
-            f"of shape ({examples},); got {_found(scores)}"
+            f"{name} must be a tensor with one number for each example of the whole data set, "
+            f"of shape ({examples},); got {_found(numbers)}"
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
-    short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2
-    copied = scores.detach().to("cpu", torch.float32 if short else torch.float64, copy=True)
-    copied = copied.contiguous()
-    if not (finite := copied.isfinite()).all():
-        first = int((~finite).nonzero()[0])
+    short = numbers.dtype is torch.float32 or numbers.dtype.itemsize <= 2
+    copied = numbers.detach().to("cpu", torch.float32 if short else torch.float64, copy=True)
+    bad = (~copied.isfinite()).nonzero().flatten().tolist()
+    if bad:
         raise ConfigurationError(
-            f"the score of example {first} is {float(copied[first])}; all scores must be finite "
-            f"({int((~finite).sum())} are not)"
+            f"{len(bad)} of {examples} {name} are not finite; the first are of examples {bad[:10]}"
         )
-    return copied
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a file that `Subset.save` wrote in this version."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes can make the reader raise anything
-        raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise DataError(f"{path} was saved by torch, but holds no Subset. {_ADVICE}")
-    if content.get("version") != VERSION:
-        raise DataError(
-            f"{path} has version {content.get('version')}, but only version {VERSION} can be read. "
-            "Use the version of selective-backprop that wrote it, or a later one."
-        )
-    return content
+    return copied.contiguous()

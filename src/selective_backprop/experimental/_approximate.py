@@ -127,7 +127,8 @@ class ApproximateScorer(PassThrough):
     def __init__(
         self, cheap: RunningScorer, exact: RunningScorer, comparison: Comparison | None
     ) -> None:
-        super().__init__(cheap, exact)
+        super().__init__(cheap)
+        self.parts = cheap, exact
         self._exact, self._comparison = exact, comparison
 
     @property

@@ -19,8 +19,7 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training run; `AbstractScorer.start` returns it.
 
-    You write `score`, `state_dict` and `load_state_dict`; the other methods have defaults. If you
-    override `recall`, set `remembers=True` in the scorer's `Needs`.
+    If you override `recall`, set `remembers=True` in the scorer's `Needs`.
     """
 
     @abstractmethod
@@ -45,11 +44,7 @@ class RunningScorer(ABC):
         """Continue from `state_dict()`."""
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        """Before an epoch loads any example, return the score of every example from memory.
-
-        Args:
-            ledger: the remembered scores and losses of all examples.
-            epoch: the number of the epoch that starts, from 0.
+        """Return the score of every example from memory, before epoch `epoch` (from 0) loads any.
 
         Returns:
             Scores on the CPU; None if all would be NaN. An example with a score of NaN is loaded
@@ -70,9 +65,8 @@ class RunningScorer(ABC):
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         """Begin to `score` one batch, which must not change until it is scored.
 
-        Returns:
-            A function that waits for the scores and returns them. Batches are scored in the order
-            of the calls of `begin`. If the function is never called, the scores are dropped.
+        Return a function that waits for the scores and returns them. Batches are scored in the
+        order of the calls of `begin`. If the function is never called, the scores are dropped.
         """
         scores = self.score(batch, indices)
         return lambda: scores
@@ -150,16 +144,13 @@ class AbstractScorer(ABC):
 class Delegating(RunningScorer):
     """A base class for a running scorer that wraps another one.
 
-    You write `score`. `learn`, `checked`, `agreement` and the saved state come from `inner`.
-
-    Args:
-        inner: the wrapped scorer.
-        beside: a second scorer, whose `learn` is called as well.
+    You write `score`. `learn`, `checked`, `agreement` and the saved state come from `inner`, the
+    wrapped scorer.
     """
 
-    def __init__(self, inner: RunningScorer, beside: RunningScorer | None = None) -> None:
+    def __init__(self, inner: RunningScorer) -> None:
         self.inner = inner
-        self.parts = (inner,) if beside is None else (inner, beside)
+        self.parts = (inner,)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -220,18 +211,12 @@ def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
     return running
 
 
-def learns(running: RunningScorer) -> bool:
-    """Return whether a scorer, or one that it wraps, is trained beside the model."""
-    if type(running).learn is Delegating.learn:
-        return any(map(learns, running.parts))
-    return type(running).learn is not RunningScorer.learn
-
-
-def checks(running: RunningScorer) -> bool:
-    """Return whether a scorer, or one that it wraps, scores some candidates twice."""
-    while isinstance(running, Delegating) and type(running).checked is Delegating.checked:
-        running = running.inner
-    return type(running).checked is not RunningScorer.checked
+def overrides(running: RunningScorer, name: str) -> bool:
+    """Return whether a scorer, or one that it wraps, overrides a default of `RunningScorer`."""
+    own = getattr(type(running), name)
+    if isinstance(running, Delegating) and own is getattr(Delegating, name):
+        return any(overrides(part, name) for part in running.parts)
+    return own is not getattr(RunningScorer, name)
 
 
 def scorer_parts(scorer: object) -> Iterator[object]:

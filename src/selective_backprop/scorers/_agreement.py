@@ -31,12 +31,9 @@ class Agreement:
 
     @classmethod
     def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
-        """Return how far two sets of scores of one batch agree; the CPU waits for their device.
+        """Return how far approximate scores of a batch agree with exact ones of its candidates.
 
-        Args:
-            scores: approximate scores, one per candidate. There must be at least one candidate.
-            exact: exact scores of the same candidates.
-            rate: the share of the scores that counts as the highest, in (0, 1].
+        The CPU waits for their device.
 
         Raises:
             ConfigurationError: if there are no scores, if the two sets differ in size, or if the
@@ -72,10 +69,7 @@ def rank_correlation(one: Scores, other: Scores) -> Float64[Tensor, ""]:
 
 
 def overlap(one: Scores, other: Scores, count: int) -> Float64[Tensor, ""]:
-    """Return the share of the `count` highest in one set that are also highest in the other.
-
-    Candidates that tie for the last places each count by their odds of getting a place.
-    """
+    """Return the share of the `count` highest in one set that are also highest in the other."""
     return torch.minimum(_places(one, count), _places(other, count)).sum() / count
 
 
@@ -88,7 +82,7 @@ def _centred_ranks(scores: Scores) -> Float64[Tensor, " candidate"]:
 
 
 def _places(scores: Scores, count: int) -> Float64[Tensor, " candidate"]:
-    """Return each candidate's odds of being among the `count` highest."""
+    """Return each candidate's odds of being among the `count` highest: 0 or 1, but for ties."""
     values = _ordered(scores)
     last = values.topk(count).values[-1]
     above, level = (values > last).double(), (values == last).double()

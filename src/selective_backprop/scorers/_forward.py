@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from selective_backprop._batches.losses import (
-    IGNORED,
     ExampleLosses,
     check_losses,
     ignored_label,
@@ -79,30 +78,25 @@ class Forward(AbstractScorer):
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
-        if context.model is None or context.losses is None:
+        measured, outputs = context.losses, context.outputs
+        if context.model is None or measured is None:
             raise ConfigurationError(
                 "Forward() scores by the model's loss, but there is none; pass a model and a loss"
             )
-        return self.of(context.model, context)
-
-    def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Start scoring with `model`, which need not be the model that your loop trains."""
-        measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:
                 raise ConfigurationError(
                     "the error norm needs the model's outputs, but losses= gives only losses. "
                     "Pass outputs=callable(model, batch) -> (outputs, targets)."
                 )
-            known = isinstance(measured, ExampleLosses)
-            ignored = ignored_label(measured.loss_fn) if known else IGNORED
+            ignored = ignored_label(
+                measured.loss_fn if isinstance(measured, ExampleLosses) else None
+            )
 
             def measured(model: nn.Module, batch: Any) -> Tensor:
                 return error_norms(*outputs(model, batch), ignored)
 
-        if measured is None:
-            raise ConfigurationError("Forward() scores by losses; pass loss_fn= or losses=")
-        return _RunningForward(unwrapped(model), measured, context.device, self.training)
+        return _RunningForward(unwrapped(context.model), measured, context.device, self.training)
 
 
 class _RunningForward(Stateless):

@@ -3,7 +3,7 @@
 import importlib.util
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop._core.options import check_number, check_whole, settle
-from selective_backprop._core.types import Float, Float32, Float64, Int32, Int64
+from selective_backprop._core.types import Float32, Float64, Int32
 from selective_backprop._memory.ledger import Observations
 
 _Features = Float64[np.ndarray, "example feature"]
@@ -119,16 +119,22 @@ class GaussianProcess(AbstractPredictor):
         depth = int(self.depth)
         scores, epochs = observed.scores[:depth], observed.epochs[:depth]
         predicted = scores[0].copy()
-        pairs = _pick_pairs(scores, depth, self.points)
-        if not len(pairs):
+        complete = np.flatnonzero(np.isfinite(scores).all(0))
+        if len(scores) < depth or len(complete) < _FEWEST:
             return predicted
+        # Evenly spread over low and high scores, so nothing is random.
+        ascending = complete[np.argsort(scores[1, complete], kind="stable")]
+        count = int(min(self.points, len(complete)))
+        pairs = ascending[(2 * np.arange(count) + 1) * len(complete) // (2 * count)]
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
         sizes = np.abs(scores[0, np.isfinite(scores[0])]).astype(np.float64)
         unit = float(np.median(sizes) or sizes.mean() or 1.0)
-        values = _flatten(scores[:, pairs], unit)
+        # Close to a logarithm for scores well above the unit, but defined for 0 and below, too.
+        flat = np.arcsinh(scores.astype(np.float64) / unit)
+        values = flat[:, pairs]
         past = _look_back(values[1:], epochs[1:, pairs], epochs[0, pairs])
         scaled = _scaling(past)
         kernel = ConstantKernel() * RBF() + WhiteKernel()
@@ -137,21 +143,13 @@ class GaussianProcess(AbstractPredictor):
             # it warns if a length is at its bound: a feature says nothing, which is common
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(scaled(past), values[0] - values[1])
-        for examples in _chunks(len(predicted)):
-            values = _flatten(scores[:-1, examples], unit)
-            known = np.isfinite(values).all(0)
-            if known.any():
-                features = _look_back(values, epochs[:-1, examples], epoch)[known]
-                values = values[0, known] + process.predict(scaled(features))
-                predicted[examples][known] = np.sinh(values) * unit
+        known = np.flatnonzero(np.isfinite(flat[:-1]).all(0))
+        for start in range(0, len(known), _CHUNK):
+            some = known[start : start + _CHUNK]
+            features = _look_back(flat[:-1, some], epochs[:-1, some], epoch)
+            values = flat[0, some] + process.predict(scaled(features))
+            predicted[some] = np.sinh(values) * unit
         return predicted
-
-
-def _flatten(
-    scores: Float32[np.ndarray, "lag example"], unit: float
-) -> Float64[np.ndarray, "lag example"]:
-    # close to a logarithm for scores well above the unit, but defined for 0 and below, too
-    return np.arcsinh(scores.astype(np.float64) / unit)
 
 
 def _scaling(features: _Features) -> Callable[[_Features], _Features]:
@@ -169,34 +167,11 @@ def _look_back(
     values: Float64[np.ndarray, "lag example"],
     epochs: Int32[np.ndarray, "lag example"],
     epoch: int | Int32[np.ndarray, " example"],
-) -> Float64[np.ndarray, "example feature"]:
+) -> _Features:
     """Return the features that predict a later `epoch` from examples' last values, newest first.
 
     They are the last value, the differences of successive values, the number of epochs since the
-    last value, and the numbers of epochs between values. They are NaN where values are missing.
+    last value, and the numbers of epochs between values.
     """
-    times = np.where(epochs < 0, np.nan, epochs)
-    gaps = (epoch - times[:1], -np.diff(times, axis=0))
+    gaps = (epoch - epochs[:1], -np.diff(epochs, axis=0))
     return np.concatenate((values[:1], -np.diff(values, axis=0), *gaps)).T
-
-
-def _pick_pairs(
-    scores: Float[np.ndarray, "lag example"], depth: int, points: int
-) -> Int64[np.ndarray, " pair"]:
-    """Return examples with `depth` scores to learn from, at most `points`; none if there are few.
-
-    They are evenly spread over the ranks of the score before the newest, in ascending order. So
-    low and high scores are there in proportion, and nothing is random.
-    """
-    complete = np.isfinite(scores[:depth]).all(axis=0)
-    pairs = np.flatnonzero(complete)
-    if len(scores) < depth or len(pairs) < _FEWEST:
-        return pairs[:0]
-    pairs = pairs[np.argsort(scores[1, pairs], kind="stable")]
-    count = int(min(points, len(pairs)))
-    return pairs[(2 * np.arange(count) + 1) * len(pairs) // (2 * count)]
-
-
-def _chunks(examples: int) -> Iterator[slice]:
-    for start in range(0, examples, _CHUNK):
-        yield slice(start, start + _CHUNK)

@@ -15,7 +15,6 @@ from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
-    Delegating,
     Needs,
     PassThrough,
     RunningScorer,
@@ -101,10 +100,7 @@ class Recalling(PassThrough):
 
 
 def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
-    """Return scores as `recall` does: NaN where `lost` is True, None if all are NaN.
-
-    If a score is NaN but not lost, its example has no target.
-    """
+    """Return scores as `recall` does: NaN where `lost`, None if all are. Other NaNs: no target."""
     if lost.all():
         return None
     kept = np.where(np.isnan(scores), np.float32(NO_TARGET), scores)
@@ -116,14 +112,12 @@ def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"]
 class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
-    It works like `Stale`, but predicts an example's score from its last scores. All predictions
-    are made at the start of each epoch.
+    All predictions are made at the start of each epoch, each from the example's last scores.
 
     Args:
         scorer: computes the scores, such as `Forward()`.
         predictor: `Average()` or `GaussianProcess()`.
-        epochs: number of epochs from one scoring of an example to the next, at least 2. In
-            between, the example's score is predicted.
+        epochs: number of epochs from one scoring of an example to the next, at least 2.
 
     Raises:
         ConfigurationError: if a value is out of its range, if `scorer` is not a scorer, if `scorer`
@@ -154,7 +148,7 @@ class Predicted(AbstractScorer):
         observed = ledger.scored.observe()
         epochs = observed.epochs[0]
         expired = (epochs < 0) | (epoch - epochs >= self.epochs)
-        if expired.all():
+        if expired.all():  # do not ask the predictor
             return None
         return _forget(self.predictor.predict(observed, epoch), expired)
 
@@ -165,11 +159,10 @@ class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded for it.
 
     Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
-    Examples are selected before they are loaded. An example without a recorded loss scores
-    infinity, so it is trained on as soon as the selector's rate allows. A recorded loss may be old:
-    it dates from the last time that the example was trained on, and comes from the model in
-    training mode. If it is unknown, because the example has no target or the loss was not finite,
-    the example is kept at the same rate as the others.
+    They come from the model in training mode. Examples are selected before they are loaded. An
+    example without a recorded loss scores infinity, so it is trained on as soon as the selector's
+    rate allows. If its loss is unknown, because it has no target or the loss was not finite, it is
+    kept at the same rate as the others.
 
     Args:
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
@@ -194,33 +187,18 @@ class Recorded(AbstractScorer):
     def needs(self) -> Needs:
         """Indices and recorded losses; with `rescore`, also what that scorer needs."""
         inner = Needs() if self.rescore is None else self.rescore.needs
-        return replace(
-            inner,
-            passes=False,
-            indices=True,
-            remembers=True,
-            recordings=True,
-            rescores=self.rescore is not None,
-        )
+        inner = replace(inner, passes=False, rescores=self.rescore is not None)
+        return replace(inner, indices=True, remembers=True, recordings=True)
 
     def start(self, context: Context) -> RunningScorer:
         inner = Unscored() if self.rescore is None else start_scorer(self.rescore, context)
-        return _RunningRecorded(inner, self.max_age)
+        return Recalling(inner, self._recall)
 
-
-class _RunningRecorded(Delegating):  # no PassThrough: what it rescores is not scored ahead
-    def __init__(self, inner: RunningScorer, max_age: int | None) -> None:
-        super().__init__(inner)
-        self._max_age = max_age
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self.inner.score(batch, indices)
-
-    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         scores, epochs = (each[0] for each in ledger.recorded.on_host())
         if not ledger.scored.empty:
             scores, epochs = _merged(ledger.scored.on_host(), ledger.recorded.on_host())
-        return torch.from_numpy(recent(scores, epochs, epoch, self._max_age))
+        return torch.from_numpy(recent(scores, epochs, epoch, self.max_age))
 
 
 class Unscored(Stateless):

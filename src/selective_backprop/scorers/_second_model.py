@@ -3,7 +3,8 @@
 import copy
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
@@ -17,9 +18,10 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import NO_TARGET, Float32, LossesOf, RowIndices, Scores
+from selective_backprop._core.types import NO_TARGET, Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.subset import check_numbers
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Delegating,
@@ -33,49 +35,33 @@ from selective_backprop.scorers._remembered import Recalling
 
 
 @final
+@dataclass(frozen=True, repr=False)
 class ReferenceLosses:
     """One loss per example of a data set, from a model that was trained beforehand.
 
     Args:
-        losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied.
+        losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied, and
+            stored as float32.
 
     Raises:
         ConfigurationError: if `losses` is not one finite number per example.
     """
 
-    def __init__(self, losses: Tensor) -> None:
-        if not isinstance(losses, Tensor) or losses.ndim != 1 or not losses.numel():
-            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise ConfigurationError(
-                f"reference losses are {found}; a tensor of one loss per example is needed, in "
-                "the data set's order"
-            )
-        self._losses = losses.detach().to("cpu", torch.float32, copy=True)
-        if not bool(self._losses.isfinite().all()):
-            bad = (~self._losses.isfinite()).nonzero().flatten()
-            raise ConfigurationError(
-                f"{len(bad)} of {len(losses)} reference losses are not finite; the first are of "
-                f"examples {bad[:10].tolist()}"
-            )
-        data = self._losses.numpy().tobytes()
-        self._digest = hashlib.blake2b(data, digest_size=6).hexdigest()
+    losses: Float32[Tensor, " example"] = field(compare=False)
+    _digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = self.losses.numel() if isinstance(self.losses, Tensor) else 0
+        losses = check_numbers("reference losses", self.losses, max(1, count)).float()
+        digest = hashlib.blake2b(losses.numpy(), digest_size=6).hexdigest()
+        object.__setattr__(self, "losses", losses)
+        object.__setattr__(self, "_digest", digest)
 
     def __len__(self) -> int:
-        return self._losses.shape[0]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReferenceLosses) and torch.equal(self._losses, other._losses)
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
+        return self.losses.shape[0]
 
     def __repr__(self) -> str:
         return f"ReferenceLosses({len(self)} examples, digest {self._digest})"
-
-    @property
-    def losses(self) -> Tensor:
-        """A copy of the losses, `[example]`, float32."""
-        return self._losses.clone()
 
 
 @final
@@ -206,13 +192,19 @@ class Proxy(AbstractScorer):
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
 
     def __post_init__(self) -> None:
-        check_factory("make_model", self.make_model)
-        check_factory("make_optimizer", self.make_optimizer)
+        for name, factory in vars(self).items():
+            if isinstance(factory, nn.Module) or not callable(factory):
+                raise ConfigurationError(
+                    f"{name}={type(factory).__name__}: pass a function that makes a new one, "
+                    "because every training run needs its own"
+                )
 
     def __repr__(self) -> str:
         # Part of saved states, so it must be the same in every process: no addresses.
-        model, optimizer = name_of(self.make_model), name_of(self.make_optimizer)
-        return f"Proxy(model={model}, optimizer={optimizer})"
+        named = (
+            getattr(each, "__qualname__", type(each).__qualname__) for each in vars(self).values()
+        )
+        return "Proxy(model={}, optimizer={})".format(*named)
 
     @property
     def needs(self) -> Needs:
@@ -221,31 +213,21 @@ class Proxy(AbstractScorer):
 
     def start(self, context: Context) -> RunningScorer:
         """Return a running scorer with a new proxy, on the device of your model."""
-        if context.losses is None:
-            raise ConfigurationError("Proxy() scores by losses; pass loss_fn= or losses=")
         with kept_random_streams(context.device):  # making a loader must not advance them
             model = self.make_model()
         if context.device is not None:
             model = model.to(context.device)
-        scorer = Forward().of(model, context)
-        optimizer = self.make_optimizer(model.parameters())
-        return _RunningProxy(scorer, model, optimizer, context.losses, context.device)
+        scorer = Forward().start(replace(context, model=model))
+        return _RunningProxy(scorer, model, self.make_optimizer(model.parameters()), context)
 
 
 class _RunningProxy(RunningScorer):
     def __init__(
-        self,
-        scorer: RunningScorer,
-        model: nn.Module,
-        optimizer: Optimizer,
-        losses: LossesOf,
-        device: torch.device | None,
+        self, scorer: RunningScorer, model: nn.Module, optimizer: Optimizer, context: Context
     ) -> None:
-        self._scorer = scorer
-        self._model = model
-        self._optimizer = optimizer
-        self._losses = losses
-        self._device = device
+        self._scorer, self._model, self._optimizer = scorer, model, optimizer
+        self._losses: Any = context.losses  # `Forward` refuses None
+        self._device = context.device
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         return self._scorer.score(batch, indices)
@@ -260,69 +242,36 @@ class _RunningProxy(RunningScorer):
         self._optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        # Copies, since torch returns the tensors themselves, which training changes.
-        return {
-            "model": copy.deepcopy(dict(self._model.state_dict())),
-            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
-        }
+        # A copy, since torch returns the tensors themselves, which training changes.
+        state = {"model": dict(self._model.state_dict()), "optimizer": self._optimizer.state_dict()}
+        return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        model, optimizer = Saved(state).fields("model", "optimizer")
-        load_learner(self._model, self._optimizer, model, optimizer)
+        """Load the states of the proxy and its optimiser; if either is refused, nothing changes.
+
+        Copies load them first and take two steps: an optimiser notices only then that its state is
+        incomplete.
+        """
+        weights, steps = Saved(state).fields("model", "optimizer")
+        pairs = [(self._model, self._optimizer)]
+        with suppress(Exception):  # some models can be trained but not copied
+            pairs = [copy.deepcopy(pairs[0]), *pairs]
+        for model, optimizer in pairs:
+            with weights.inside():
+                model.load_state_dict(weights.value)
+            with steps.inside():
+                # An optimiser keeps its argument.
+                optimizer.load_state_dict(copy.deepcopy(steps.value))
+                if model is not self._model:
+                    _try_steps(optimizer)
 
 
-def check_factory(name: str, factory: Any) -> None:
-    """Refuse anything but a function, so that every training begins with something new."""
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise ConfigurationError(
-            f"{name}={type(factory).__name__}: pass a function that makes a new one, because every "
-            "training run needs its own"
-        )
-
-
-def name_of(factory: Callable[..., Any]) -> str:
-    """Return the name that stands for a function in saved states, the same in every process."""
-    return getattr(factory, "__qualname__", type(factory).__qualname__)
-
-
-def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
-    """Load the states of a model and its optimiser; if either is refused, nothing has changed.
-
-    Copies of both load the states first and take two steps, since an optimiser notices only then
-    that its state is incomplete. If the state of the weights is None, the weights stay.
-    """
-    try:
-        pairs = [copy.deepcopy((model, optimizer)), (model, optimizer)]
-    except Exception:  # some models can be trained but not copied
-        pairs = [(model, optimizer)]
-    for module, steps in pairs:
-        with weights.inside():
-            if weights.value is not None:
-                module.load_state_dict(weights.value)
-        tries = module is not model and _is_finite(module) and _takes_steps(steps)
-        with state.inside():
-            steps.load_state_dict(copy.deepcopy(state.value))  # an optimiser keeps its argument
-            if tries:
-                _take_steps(steps)
-                if not _is_finite(module):
-                    raise ConfigurationError("steps with gradients of 0 lead to weights of NaN")
-
-
-def _is_finite(model: nn.Module) -> bool:
-    return all(is_lazy(each) or bool(each.isfinite().all()) for each in model.parameters())
-
-
-def _takes_steps(optimizer: Optimizer) -> bool:
-    try:
-        _take_steps(optimizer)
-    except Exception:  # some optimisers take no dense gradients
-        return False
-    return True
-
-
-def _take_steps(optimizer: Optimizer) -> None:
+def _try_steps(optimizer: Optimizer) -> None:
+    groups = optimizer.param_groups
+    parameters = [each for group in groups for each in group["params"] if not is_lazy(each)]
     for _ in range(2):  # some optimisers first read their state at the second step
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = torch.zeros_like(parameter)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
+    if not all(bool(each.isfinite().all()) for each in parameters):
+        raise ConfigurationError("steps with gradients of 0 lead to weights of NaN")

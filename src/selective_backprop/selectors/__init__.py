@@ -12,7 +12,7 @@ from selective_backprop._sampling.draws import (
     inclusion_odds,
     tilted_odds,
 )
-from selective_backprop._sampling.gate import AbstractGate, RunningGate
+from selective_backprop._sampling.schedule import AbstractGate, RunningGate
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
     Paced,

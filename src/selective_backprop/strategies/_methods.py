@@ -12,8 +12,7 @@ from selective_backprop import scorers, selectors
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_rate
 from selective_backprop._sampling.draws import Draw, DrawName
-from selective_backprop._sampling.gate import VarianceGate
-from selective_backprop._sampling.schedule import Schedule
+from selective_backprop._sampling.schedule import Schedule, VarianceGate
 from selective_backprop._sampling.subset import Subset
 from selective_backprop.scorers import AbstractScorer, Forward, Recorded, ReferenceLosses
 from selective_backprop.scorers._forward import MeasureName
