@@ -83,7 +83,7 @@ def _weigh():
         loss_fn(MODEL(inputs), targets)
         loss_fn(MODEL(inputs), others)  # here
 
-def _sizes():
+def shape():
     wrap(sb.selective_backprop(0.3), batch=4)
 
 def _warn_if_barren():
