@@ -105,7 +105,7 @@ def test_a_row_s_loss_is_the_model_s_of_it_alone_and_weights_multiply_rows(name)
 
 @pytest.mark.parametrize("name", ["gpt-2", "tagged", "classes"])
 def test_a_row_whose_labels_are_all_masked_has_no_score_but_a_loss_of_0(name):
-    model, batch, target = made(name)
+    model, batch, _ = made(name)
     batch["labels"][1] = -100
     losses = ModelLosses.of_model(model)
     with torch.no_grad():
@@ -133,7 +133,7 @@ def test_a_wrapper_without_a_config_gets_labels_too_if_inputs_are_made_of_them()
 
 
 def test_confidence_in_several_yes_or_no_labels_is_in_all_of_them():
-    model, batch, target = made("several classes")
+    model, batch, _ = made("several classes")
     losses = ModelLosses.of_model(model, confidence=True)
     with torch.no_grad():
         odds = model(input_ids=batch["input_ids"]).logits.sigmoid()

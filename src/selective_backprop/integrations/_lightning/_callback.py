@@ -9,14 +9,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
-from selective_backprop import CandidateScheduler, ConfigurationError, SelectiveLoader, Stats
-from selective_backprop.integrations._kit import (
-    Saved,
-    end_of,
-    move_batch,
-    read_streams,
-    save_streams,
-)
+import selective_backprop as sb
+from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._trainer import check_trainer
 
@@ -48,31 +42,28 @@ class SelectionCallback(Callback):
         self._trainer: Trainer | None = None
         self._loader: Any = None
         self._passes: Passes | None = None
-        self._restored: Saved | None = None
+        self._restored: kit.Saved | None = None
         self._put_streams: Callable[[], None] | None = None
         self._announced: int | None = None
 
     def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
-        """Return the passes of this training; the first call makes them.
-
-        Raises:
-            ConfigurationError: if the checkpoint's state does not fit this training.
-        """
+        """Return the passes of this training; the first call makes them."""
         self._loader = loader
-        if self._passes is None:
-            passes = make()
-            if self._restored is not None:
-                with self._restored.inside():
-                    passes.load_state_dict(self._restored.value)
-                self._restored = None
-                done = trainer.fit_loop.epoch_loop.batch_progress
-                if done.is_last_batch and done.total.completed < done.total.processed:
-                    passes.end_pass(resumable=False)  # Lightning goes on with the next epoch
-                self._restore_streams()  # Lightning may fetch a batch at once
-            else:
-                passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
-            self._passes = passes
-        return self._passes
+        if self._passes is not None:
+            return self._passes
+        passes = make()
+        if self._restored is None:
+            passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
+        else:
+            with self._restored.inside():
+                passes.load_state_dict(self._restored.value)
+            self._restored = None
+            done = trainer.fit_loop.epoch_loop.batch_progress
+            if done.is_last_batch and done.total.completed < done.total.processed:
+                passes.end_pass(resumable=False)  # Lightning goes on with the next epoch
+            self._restore_streams()  # Lightning may fetch a batch at once
+        self._passes = passes
+        return passes
 
     @property
     def running(self) -> Passes | None:
@@ -88,14 +79,14 @@ class SelectionCallback(Callback):
         if self._passes is not None and trainer is self._trainer:  # fit is called again
             self._passes.end_pass(resumable=False)  # Lightning begins an epoch
             self._passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
-            self._restored = Saved(self._passes.state_dict())
+            self._restored = kit.Saved(self._passes.state_dict())
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse all loaders but a `LightningLoader`, and restore saved random streams."""
         if self._loader is None or trainer.train_dataloader is not self._loader:
             found = type(trainer.train_dataloader).__name__
-            raise ConfigurationError(
+            raise sb.ConfigurationError(
                 f"SelectionCallback works with a LightningLoader, but training runs on a {found}. "
                 "Return a single LightningLoader(loader, self, loss_fn, strategy) from "
                 "train_dataloader(), or give it to fit()."
@@ -155,7 +146,7 @@ class SelectionCallback(Callback):
         if stage == "fit":
             trainer.reload_dataloaders_every_n_epochs = 0
             for config in trainer.lr_scheduler_configs:
-                if isinstance(config.scheduler, CandidateScheduler):
+                if isinstance(config.scheduler, sb.CandidateScheduler):
                     config.scheduler = config.scheduler.scheduler
 
     def state_dict(self) -> dict[str, Any]:
@@ -163,11 +154,11 @@ class SelectionCallback(Callback):
         trainer, passes = self._trainer, self._passes
         if trainer is None or passes is None:
             return {}
-        streams = save_streams(trainer.strategy.root_device)
+        streams = kit.save_streams(trainer.strategy.root_device)
         done = trainer.fit_loop.epoch_loop.batch_progress.current
         passing = passes.state_dict(repeats=done.ready > done.processed)
         # On the CPU, or rank 0 would unpickle each rank's tensors on that rank's GPU.
-        own = move_batch({"passes": passing, "streams": streams}, torch.device("cpu"))
+        own = kit.move_batch({"passes": passing, "streams": streams}, torch.device("cpu"))
         if trainer.world_size == 1:
             return {"ranks": [own]}
         ranks = [None] * trainer.world_size if trainer.global_rank == 0 else None
@@ -175,24 +166,20 @@ class SelectionCallback(Callback):
         return {"ranks": ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from `state_dict()` once the loader makes its passes.
-
-        Raises:
-            ConfigurationError: if the state is of another number of ranks, or damaged.
-        """
+        """Continue from `state_dict()` once the loader makes its passes."""
         trainer = self._trainer
         if trainer is None:  # only weights are loaded, as in Trainer.validate
             return
-        (saved,) = Saved(state_dict).fields("ranks")
+        (saved,) = kit.Saved(state_dict).fields("ranks")
         ranks = list(saved.items())
         if len(ranks) != trainer.world_size:
-            raise ConfigurationError(
+            raise sb.ConfigurationError(
                 f"the checkpoint holds the selection of {len(ranks)} ranks, but there are "
                 f"{trainer.world_size}. Continue with as many devices as before, or start a new "
                 "training from its weights."
             )
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
-        self._put_streams = read_streams(streams, trainer.strategy.root_device)
+        self._put_streams = kit.read_streams(streams, trainer.strategy.root_device)
         self._restored = passes
 
     def _go_by_candidates(self, trainer: Trainer) -> None:
@@ -201,9 +188,11 @@ class SelectionCallback(Callback):
         if loader.planned_batches is None or loader.strategy.selector.terms.keeps_everything:
             return
         for config in trainer.lr_scheduler_configs:
-            if config.interval == "step" and end_of(config.scheduler) is not None:
-                with suppress(ConfigurationError):  # made for another length: left to the user
-                    schedule: Any = CandidateScheduler(config.scheduler, loader, accumulation=count)
+            if config.interval == "step" and kit.end_of(config.scheduler) is not None:
+                with suppress(sb.ConfigurationError):  # made for another length: left to the user
+                    schedule: Any = sb.CandidateScheduler(
+                        config.scheduler, loader, accumulation=count
+                    )
                     config.scheduler = schedule
 
     def _restore_streams(self) -> None:
@@ -215,7 +204,7 @@ class SelectionCallback(Callback):
         self._announced = passes.length() if passes is not None and passes.sized else None
 
 
-def measure(before: Stats, loader: SelectiveLoader) -> dict[str, float]:
+def measure(before: sb.Stats, loader: sb.SelectiveLoader) -> dict[str, float]:
     """Return what to log: the rate since `before`, the costs so far, and the mean score."""
     after, scores = loader.stats, loader.scores
     values = {
@@ -228,14 +217,10 @@ def measure(before: Stats, loader: SelectiveLoader) -> dict[str, float]:
 
 
 def find_callback(trainer: Trainer) -> SelectionCallback:
-    """Return the one `SelectionCallback` of a trainer.
-
-    Raises:
-        ConfigurationError: if there is none, or more than one.
-    """
+    """Return the one `SelectionCallback` of a trainer."""
     found = [part for part in trainer.callbacks if isinstance(part, SelectionCallback)]
     if len(found) != 1:
-        raise ConfigurationError(
+        raise sb.ConfigurationError(
             f"a LightningLoader needs one SelectionCallback, but the trainer has {len(found)}: "
             "write Trainer(callbacks=[SelectionCallback()])"
         )

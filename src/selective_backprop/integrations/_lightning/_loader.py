@@ -3,7 +3,6 @@
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,25 +12,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils import data
+from torch.utils.data import DataLoader
 
-from selective_backprop import ConfigurationError, LoaderError, NonFinite, SelectiveLoader, Strategy
-from selective_backprop.integrations._kit import (
-    GivenLoss,
-    check_loader,
-    check_options,
-    check_strategy,
-    deal_out,
-    known_length,
-    map_tensors,
-)
+import selective_backprop as sb
+from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._trainer import (
@@ -77,20 +62,20 @@ class LightningLoader:
         loader: DataLoader[Any],
         module: LightningModule,
         loss_fn: Callable[..., Any] | None,
-        strategy: Strategy,
+        strategy: sb.Strategy,
         *,
         net: nn.Module | None = None,
         losses: Callable[[nn.Module, Any], Tensor] | None = None,
         batch_size: int | None = None,
         pad: Mapping[str, float] | None = None,
-        nonfinite: NonFinite | str = NonFinite.RAISE,
+        nonfinite: sb.NonFinite | str = sb.NonFinite.RAISE,
     ) -> None:
-        if isinstance(loader, (LightningLoader, SelectiveLoader)):
-            raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
-        self._strategy = check_strategy(strategy)
-        self._given = GivenLoss(loss_fn, losses, strategy)
-        check_loader(loader)
-        self._pad, self._nonfinite = check_options(pad, nonfinite)
+        if isinstance(loader, (LightningLoader, sb.SelectiveLoader)):
+            raise sb.LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
+        self._strategy = kit.check_strategy(strategy)
+        self._given = kit.GivenLoss(loss_fn, losses, strategy)
+        kit.check_loader(loader)
+        self._pad, self._nonfinite = kit.check_options(pad, nonfinite)
         _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
         self._batch_size = batch_size
@@ -101,7 +86,7 @@ class LightningLoader:
         return self._loader.dataset
 
     @property
-    def selective(self) -> SelectiveLoader:
+    def selective(self) -> sb.SelectiveLoader:
         """The `SelectiveLoader` that makes the batches; it exists once `fit` runs."""
         return self._passes().loader
 
@@ -132,25 +117,28 @@ class LightningLoader:
         """Return the passes of the current training, which yield the batches."""
         trainer = getattr(self._module, "_trainer", None)
         if trainer is None:
-            raise LoaderError(
+            raise sb.LoaderError(
                 f"{type(self._module).__name__} has no trainer yet: only Trainer.fit can iterate a "
                 "LightningLoader. For a loop of your own, use selective_backprop.SelectiveLoader."
             )
         return find_callback(trainer).passes_of(self, trainer, partial(self._begin, trainer))
 
     def _begin(self, trainer: Trainer) -> Passes:
-        seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
-        losses, outputs = self._given.losses, self._given.outputs
+        hooks = transfer_hooks(trainer)
+        losses, outputs = (
+            None if each is None else partial(as_trained, each, trainer.precision_plugin, hooks)
+            for each in (self._given.losses, self._given.outputs)
+        )
         own = as_lightning_would(self._loader, trainer, self._strategy)
-        epochs, progress = length_of_training(trainer, self._strategy, known_length(own))
+        epochs, progress = length_of_training(trainer, self._strategy, kit.known_length(own))
         device = trainer.strategy.root_device
-        loader = SelectiveLoader(
+        loader = sb.SelectiveLoader(
             own,
             self._module if self._net is None else self._net,
             None,  # `Passes` records the losses
             self._strategy,
-            losses=None if losses is None else seen(losses),
-            outputs=None if outputs is None else seen(outputs),
+            losses=losses,
+            outputs=outputs,
             batch_size=self._batch_size,
             epochs=epochs,
             progress=progress,
@@ -159,7 +147,7 @@ class LightningLoader:
             nonfinite=self._nonfinite,
             with_selection=True,
         )
-        sized = known_length(loader) is not None and knows_lengths(
+        sized = kit.known_length(loader) is not None and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None
         )
         check_intervals(trainer, self._strategy, sized=sized)
@@ -199,47 +187,41 @@ def selected_loss(
     return found[0].running.loss(losses, targets, outputs)
 
 
-def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> None:
+def _check_module(module: Any, strategy: sb.Strategy, net: Any, losses: Any) -> None:
     if not isinstance(module, LightningModule):
         hint = "pass self, and as net= the part that computes the outputs"
         origins = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
         if "pytorch_lightning" in origins:
             hint = "write `import lightning.pytorch as pl` in place of `import pytorch_lightning`"
-        raise ConfigurationError(
+        raise sb.ConfigurationError(
             f"a lightning.pytorch.LightningModule is needed, got {type(module).__name__}: {hint}"
         )
     needs = strategy.needs
     if needs is None or not needs.model or not (needs.passes or needs.rescores):
         return
     if net is None and losses is None and not is_overridden("forward", module):
-        raise ConfigurationError(
+        raise sb.ConfigurationError(
             f"{strategy.name} scores examples with the model, but {type(module).__name__} has no "
             "forward(). Pass the part that computes the outputs, such as net=self.net, or pass "
             "losses=callable(model, batch) -> one loss per example."
         )
 
 
-@dataclass(frozen=True)
-class AsTrained:
-    """A function of `(model, batch)` that gets the batch as `training_step` would.
-
-    Inputs and forward pass use the trainer's precision. The transfer hooks run on a copy of the
-    batch, because the batch itself goes through them later, in training.
-    """
-
-    function: Callable[[nn.Module, Any], Any]
-    precision: Precision
-    hooks: tuple[Callable[[Any], Any], ...] = ()
-
-    def __call__(self, model: nn.Module, batch: Any) -> Any:
-        """Return the function's result."""
-        batch = self.precision.convert_input(batch)
-        if self.hooks:
-            batch = map_tensors(torch.clone, batch)
-        for hook in self.hooks:
-            batch = hook(batch)
-        with self.precision.forward_context():
-            return self.function(model, batch)
+def as_trained(
+    function: Callable[[nn.Module, Any], Any],
+    precision: Precision,
+    hooks: tuple[Callable[[Any], Any], ...],
+    model: nn.Module,
+    batch: Any,
+) -> Any:
+    """Return the function's result of a batch that is prepared as for `training_step`."""
+    batch = precision.convert_input(batch)
+    if hooks:  # a copy, because the batch itself goes through them later, in training
+        batch = kit.map_tensors(torch.clone, batch)
+    for hook in hooks:
+        batch = hook(batch)
+    with precision.forward_context():
+        return function(model, batch)
 
 
 def transfer_hooks(trainer: Trainer) -> tuple[Callable[[Any], Any], ...]:
@@ -257,27 +239,22 @@ def transfer_hooks(trainer: Trainer) -> tuple[Callable[[Any], Any], ...]:
 
 
 def as_lightning_would(
-    loader: DataLoader[Any], trainer: Trainer, strategy: Strategy
+    loader: DataLoader[Any], trainer: Trainer, strategy: sb.Strategy
 ) -> DataLoader[Any]:
     """Return a copy of the loader for this rank to iterate.
 
     A `DistributedSampler` with Lightning's seed divides the examples, unless the loader has its own
     `DistributedSampler`, or the trainer has `use_distributed_sampler=False`. Workers are seeded if
     `seed_everything(workers=True)` was called.
-
-    Raises:
-        ConfigurationError: if each rank may have a data set of its own, but the strategy remembers
-            examples by index.
-        LoaderError: if the loader's sampler cannot be divided among the ranks.
     """
     batches, sampler = loader.batch_sampler, loader.sampler
     held = (batches, getattr(batches, "sampler", None), sampler)
-    whole = not any(isinstance(part, DistributedSampler) for part in held)
+    whole = not any(isinstance(part, data.DistributedSampler) for part in held)
     clone = copy.copy(loader)
-    if trainer.world_size > 1 and whole and not isinstance(loader.dataset, IterableDataset):
+    if trainer.world_size > 1 and whole and not isinstance(loader.dataset, data.IterableDataset):
         if trainer._accelerator_connector.use_distributed_sampler:
-            seed = int(os.environ.get("PL_GLOBAL_SEED", 0))
-            clone = deal_out(loader, batches, seed, **(trainer.distributed_sampler_kwargs or {}))
+            place, seed = trainer.distributed_sampler_kwargs or {}, os.environ.get("PL_GLOBAL_SEED")
+            clone = kit.deal_out(loader, batches, int(seed or 0), **place)
         else:
             _check_memory(batches, strategy)
     if int(os.environ.get("PL_SEED_WORKERS", 0)) and clone.worker_init_fn is None:
@@ -285,12 +262,12 @@ def as_lightning_would(
     return clone
 
 
-def _check_memory(batches: Any, strategy: Strategy) -> None:
+def _check_memory(batches: Any, strategy: sb.Strategy) -> None:
     """Refuse to remember examples by index if each rank may have a data set of its own."""
-    undivided = type(batches) is BatchSampler
-    undivided = undivided and type(batches.sampler) in (RandomSampler, SequentialSampler)
+    undivided = type(batches) is data.BatchSampler
+    undivided = undivided and type(batches.sampler) in (data.RandomSampler, data.SequentialSampler)
     if undivided and strategy.needs is not None and strategy.needs.remembers:
-        raise ConfigurationError(
+        raise sb.ConfigurationError(
             f"{strategy.name} remembers examples by index, but with "
             "Trainer(use_distributed_sampler=False) an index may mean another example on each "
             "rank. Give every rank the whole data set and a DistributedSampler, or choose a "

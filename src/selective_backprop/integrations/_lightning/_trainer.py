@@ -66,33 +66,20 @@ def length_of_training(
 
     If `max_steps` may end training, `progress` returns the fraction of the steps or of the epochs
     that is done, whichever is larger. Otherwise `epochs` is `max_epochs`, or None if unlimited.
-
-    Args:
-        trainer: the trainer.
-        strategy: what to select and when.
-        batches: number of the data loader's batches in an epoch; None if unknown.
-
-    Raises:
-        ConfigurationError: if the length is unknown but the strategy needs it.
+    `batches` is the number of the data loader's batches in an epoch; None if unknown.
     """
-    epochs, steps = trainer.max_epochs, trainer.max_steps
-    bounded = epochs is not None and epochs > 0
+    steps, epochs = trainer.max_steps, trainer.max_epochs or 0  # -1 if unlimited
     most = math.inf  # steps in all epochs; optimised by hand, a batch may be several
-    if (
-        epochs
-        and bounded
-        and batches is not None
-        and trainer.lightning_module.automatic_optimization
-    ):
+    if epochs > 0 and batches is not None and trainer.lightning_module.automatic_optimization:
         most = epochs * math.ceil(batches / trainer.accumulate_grad_batches)
     if 0 < steps < most:
 
         def progress() -> float:
-            by_epochs = trainer.current_epoch / epochs if epochs and bounded else 0.0
+            by_epochs = trainer.current_epoch / epochs if epochs > 0 else 0.0
             return min(1.0, max(trainer.global_step / steps, by_epochs))
 
         return None, progress
-    if bounded:
+    if epochs > 0:
         return epochs, None
     if strategy.schedule.uses_fractions or strategy.selector.terms.paced:
         raise ConfigurationError(
@@ -105,10 +92,7 @@ def length_of_training(
 def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -> bool:
     """Return whether a strategy's number of batches is known before each epoch.
 
-    Args:
-        strategy: what to select and when.
-        nonfinite: `SKIP` leaves out rows, so the number is unknown.
-        by_steps: whether `max_steps` may end training; selection may then start within an epoch.
+    `by_steps` says whether `max_steps` may end training; selection may then start within an epoch.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
     if terms.keeps_everything:
