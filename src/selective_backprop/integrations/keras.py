@@ -115,19 +115,11 @@ class SelectiveFit:
         earlier, self._loaded = self._loaded, None
         if earlier is None and self._feed is not None and options.get("initial_epoch"):
             earlier = self._feed.state()
+        given, steps = (self._losses, self._options), options.get("steps_per_epoch")
+        feed = self._feed = Feed(self._model, source, self._strategy, *given, epochs, steps)
         listed, kind = keras.tree.flatten(callbacks or []), keras.callbacks.BackupAndRestore
         folders = [Path(one.backup_dir) for one in listed if isinstance(one, kind)]
-        feed = self._feed = Feed(
-            self._model,
-            source,
-            self._strategy,
-            self._losses,
-            self._options,
-            epochs=epochs,
-            steps=options.get("steps_per_epoch"),
-            folder=next(iter(folders), None),
-            earlier=earlier,
-        )
+        feed.folder, feed.earlier = next(iter(folders), None), earlier
         hook = self._model.register_forward_hook(feed.hear) if feed.records else nullcontext()
         with hook, warnings.catch_warnings():
             # Keras mistakes the end of an epoch for the end of the data.
