@@ -58,7 +58,7 @@ __all__ = [
     "Padding",  # padding values of which a batch may lack some
     "Saved",  # a value of a saved state, which is checked when it is read
     "StateFile",  # a file in a checkpoint
-    "WeighingLoss",  # what `sb.SelectiveLoader.loss_fn` returns
+    "WeighingLoss",  # what `SelectiveLoader.loss_fn` returns
     "check_band",  # a pair of rewards, the lower one first
     "check_entropies",  # refuses losses that are no cross-entropies
     "check_loader",  # refuses loaders that cannot be selected from

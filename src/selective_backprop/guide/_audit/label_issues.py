@@ -78,16 +78,6 @@ def find_label_issues(
         Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
         classes, and scales the number of suspects to the class sizes; in our tests, this gave too
         many suspects.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> inputs = torch.tensor([[4.0, 0], [4, 0], [0, 4], [0, 4], [0, 4]])
-        >>> data = torch.utils.data.TensorDataset(inputs, torch.tensor([0, 0, 1, 0, 1]))
-        >>> loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
-        >>> model, loss_fn = torch.nn.Identity(), torch.nn.CrossEntropyLoss()
-        >>> suspects = sb.guide.find_label_issues(model, loader, loss_fn)
-        >>> suspects.top().tolist(), suspects.rest().indices.tolist()
-        ([3], [0, 1, 2, 4])
     """
     loss_fn = WeighingLoss.unwrapped(loss_fn)
     if (other := is_no_cross_entropy(loss_fn)) is not None:

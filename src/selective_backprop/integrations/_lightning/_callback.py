@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor, distributed
+from torch import distributed
 
 import selective_backprop as sb
 from selective_backprop.integrations import _kit as kit
@@ -33,15 +33,13 @@ class SelectionCallback(Callback):
 
     If a learning-rate schedule has `interval="step"`, set its `total_steps` or `T_max` to the
     number of steps without selection. The callback then steps it for skipped examples as well
-    (`CandidateScheduler`), so that the schedule ends with the last epoch.
-
-    If the number of batches changes with an epoch, Lightning calls `train_dataloader()` again.
+    (`CandidateScheduler`). If epochs differ in length, Lightning calls `train_dataloader()` again.
     """
 
     def __init__(self) -> None:
         self._trainer: Trainer | None = None
         self._loader: Any = None
-        self._passes: Passes | None = None
+        self.passes: Passes | None = None  # of the current training, if anything is selected
         self._restored: kit.Saved | None = None
         self._put_streams: Callable[[], None] | None = None
         self._announced: int | None = None
@@ -49,8 +47,8 @@ class SelectionCallback(Callback):
     def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
         """Return the passes of this training; the first call makes them."""
         self._loader = loader
-        if self._passes is not None:
-            return self._passes
+        if self.passes is not None:
+            return self.passes
         passes = make()
         if self._restored is None:
             passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
@@ -62,13 +60,8 @@ class SelectionCallback(Callback):
             if done.is_last_batch and done.total.completed < done.total.processed:
                 passes.end_pass(resumable=False)  # Lightning goes on with the next epoch
             self._restore_streams()  # Lightning may fetch a batch at once
-        self._passes = passes
+        self.passes = passes
         return passes
-
-    @property
-    def running(self) -> Passes | None:
-        """The passes of the current training; None before training, or if nothing is selected."""
-        return self._passes
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse a training that cannot work, and prepare for a new one."""
@@ -76,11 +69,11 @@ class SelectionCallback(Callback):
             return
         check_trainer(trainer, pl_module)
         self._restored = None
-        if self._passes is not None and trainer is self._trainer:  # fit is called again
-            self._passes.end_pass(resumable=False)  # Lightning begins an epoch
-            self._passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
-            self._restored = kit.Saved(self._passes.state_dict())
-        self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
+        if self.passes is not None and trainer is self._trainer:  # fit is called again
+            self.passes.end_pass(resumable=False)  # Lightning begins an epoch
+            self.passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
+            self._restored = kit.Saved(self.passes.state_dict())
+        self._trainer, self.passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse all loaders but a `LightningLoader`, and restore saved random streams."""
@@ -91,7 +84,7 @@ class SelectionCallback(Callback):
                 "Return a single LightningLoader(loader, self, loss_fn, strategy) from "
                 "train_dataloader(), or give it to fit()."
             )
-        if self._passes is not None and self._passes.idle:
+        if self.passes is not None and self.passes.idle:
             self._restore_streams()
         self._note_length()
         self._go_by_candidates(trainer)
@@ -102,30 +95,24 @@ class SelectionCallback(Callback):
             self._note_length()
         trainer.reload_dataloaders_every_n_epochs = 0
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         """Note that training on the next batch starts."""
-        if self._passes is not None:
-            self._passes.take()
+        if self.passes is not None:
+            self.passes.take()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         """Note that training on the batch has ended."""
-        if self._passes is not None:
-            self._passes.current = None
+        if self.passes is not None:
+            self.passes.current = None
 
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
-    ) -> None:
+    def on_before_backward(self, *_: Any, **__: Any) -> None:
         """Refuse a step that ignored weights or losses, before it changes the model."""
-        if self._passes is not None:
-            self._passes.check_loss()
+        if self.passes is not None:
+            self.passes.check_loss()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End the pass, and log. If the next epoch's length differs, let Lightning ask for it."""
-        passes = self._passes
+        passes = self.passes
         if passes is None:
             return
         stopping = trainer.max_steps != -1 and trainer.global_step >= trainer.max_steps
@@ -135,9 +122,7 @@ class SelectionCallback(Callback):
         if passes.sized and passes.length() != self._announced:
             trainer.reload_dataloaders_every_n_epochs = 1
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """Leave the trainer as it was."""
         trainer.reload_dataloaders_every_n_epochs = 0
 
@@ -151,7 +136,7 @@ class SelectionCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return every rank's state, on rank 0; all ranks must call this."""
-        trainer, passes = self._trainer, self._passes
+        trainer, passes = self._trainer, self.passes
         if trainer is None or passes is None:
             return {}
         streams = kit.save_streams(trainer.strategy.root_device)
@@ -200,7 +185,7 @@ class SelectionCallback(Callback):
             self._put_streams()
 
     def _note_length(self) -> None:
-        passes = self._passes
+        passes = self.passes
         self._announced = passes.length() if passes is not None and passes.sized else None
 
 

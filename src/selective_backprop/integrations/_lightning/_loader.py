@@ -182,9 +182,10 @@ def selected_loss(
             loader has `nonfinite="raise"`.
     """
     found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
-    if not found or found[0].running is None or not module.trainer.training:
+    passes = found[0].passes if found else None
+    if passes is None or not module.trainer.training:
         return losses.mean()
-    return found[0].running.loss(losses, targets, outputs)
+    return passes.loss(losses, targets, outputs)
 
 
 def _check_module(module: Any, strategy: sb.Strategy, net: Any, losses: Any) -> None:

@@ -70,21 +70,12 @@ class SelectiveTrainer(Trainer):
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
     ) -> Any:
-        """Train, or resume from a checkpoint, as the Trainer's `train` does.
-
-        Raises:
-            ConfigurationError: if the checkpoint was saved without selection.
-        """
+        """Train, or resume from a checkpoint that was saved with selection."""
         with self.selection.training(resume_from_checkpoint):
             return super().train(resume_from_checkpoint, *args, **options)
 
     def get_train_dataloader(self) -> Any:
-        """Return batches of selected examples from the Trainer's own loader.
-
-        Raises:
-            ConfigurationError: if the number of steps is unknown and `max_steps` is not set.
-            LoaderError: if the strategy cannot work with the data set.
-        """
+        """Return batches of selected examples from the Trainer's own loader."""
         return self.selection.wrap(super().get_train_dataloader())
 
     def training_step(self, model: Any, *args: Any, **options: Any) -> Any:

@@ -41,8 +41,8 @@ class NonzeroRollouts:
     all completions are trained on, as in TRL, and you get a warning.
 
     Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
-    the completions that are trained on, and are logged as `trained/…`. Four counts are logged. They
-    cover all processes, and begin when training begins or is resumed:
+    the completions that are trained on, and are logged as `trained/…`. Four counts of all processes
+    are logged, since training began or was resumed:
 
     - `rollouts/tokens` and `rollouts/generated`: tokens and completions that the policy generated;
     - `rollouts/forwarded`: completions whose old log-probabilities were computed;
@@ -378,7 +378,6 @@ class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
 class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
-    RLOO adds a KL penalty to the rewards, so hardly any rewards are equal, and no completion is
-    left out. Turn the penalty off with `beta=0.0`. With `mask_truncated_completions`, TRL's logged
-    loss includes truncated completions, although they have no gradient; here it does not.
+    RLOO's KL penalty makes rewards differ, so no completion is left out unless `beta=0.0`. TRL's
+    logged loss includes masked truncated completions, which have no gradient; here it does not.
     """
