@@ -76,16 +76,6 @@ def test_ranking_and_estimate_are_the_plain_twin_s_in_whatever_order_is_drawn(
     assert suspects.top().tolist() == suspects.indices[:estimate].tolist()
 
 
-def test_a_label_is_more_suspicious_where_others_of_it_are_surely_taken_for_the_same_class():
-    labels = torch.tensor([0] * 8 + [1] * 8 + [2] * 8)
-    logits = 3.0 * torch.eye(3)[labels]
-    logits[8:11] = logits[0]  # three of the second class are surely of the first
-    logits[[7, 11]] = torch.tensor([[0.0, 0, 1.0], [1.0, 0, 0]])  # two others are doubted alike
-    suspects = judged(logits, labels)
-    assert suspects.indices[:5].tolist() == [8, 9, 10, 11, 7]
-    assert suspects.suspicion[3] > np.tanh(0.5) > suspects.suspicion[4]
-
-
 LABELS = torch.tensor([0, 0, 1, 1, 1, 0])
 LOGITS = 4.0 * torch.eye(2)[[0, 0, 1, 1, 0, 1]]  # of the last two another class is likelier
 
@@ -265,18 +255,3 @@ def test_a_model_that_was_trained_on_the_labels_is_told(loss_fn, epochs):
         found, wrong = digits.judge(slice(digits.half))
     assert found.suspicious < wrong.sum()
     digits.judge(slice(digits.half, None))  # of others, nothing is said
-
-
-@pytest.mark.parametrize("steps", [9, 1])  # any other class, and always the next one
-def test_as_many_suspects_hold_as_many_wrong_labels_as_cleanlab_s_by_the_same_chances(steps):
-    issues = pytest.importorskip("cleanlab.filter")
-    digits = Digits(steps=steps)
-    part = slice(digits.half, None)
-    found, wrong = digits.judge(part)
-    with torch.no_grad():
-        chances = digits.model(digits.images[part]).softmax(1).double().numpy()
-    chances /= chances.sum(1, keepdims=True)
-    options = {"return_indices_ranked_by": "self_confidence", "n_jobs": 1}
-    theirs = issues.find_label_issues(digits.labels[part].numpy(), chances, **options)
-    ours = found.indices[: len(theirs)]
-    assert wrong[ours].sum() >= 0.97 * wrong[theirs].sum() > 100

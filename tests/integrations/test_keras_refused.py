@@ -168,13 +168,6 @@ def test_what_cannot_be_scored_chosen_from_or_asked_for(ask, message):
         ask()
 
 
-def test_several_steps_in_one_execution():
-    trainer = SelectiveFit(net(steps_per_execution=2), SB)
-    with pytest.raises(ValueError, match=r"`steps_per_execution` .*1"):  # Keras's own
-        trainer.fit(*digits(), epochs=2, verbose=0)
-    assert trainer.stats.batches == 0
-
-
 JAX = """
 import sys, types
 sys.modules["keras"] = types.SimpleNamespace(backend=types.SimpleNamespace(backend=lambda: "jax"))

@@ -164,6 +164,13 @@ def test_fractions_of_training_are_fractions_of_the_steps_where_steps_end_it(tmp
     assert abs(stats.candidates - (12 * 8 + 12 * 4)) <= 8
 
 
+def test_steps_are_known_ahead_if_examples_are_joined_but_rows_are_not_packed(tmp_path):
+    joined = {"data_collator": transformers.DataCollatorWithFlattening()}
+    speaks = {"model": text.speaker(), "data": text.spoken(48), "options": joined}
+    updates = text.trainer(tmp_path, text.selective(1 / 2), **speaks).get_train_dataloader()
+    assert (updates.count(2), updates.counts_candidates) == (12, False)
+
+
 def test_an_update_that_cannot_be_filled_is_refused(tmp_path):
     for strategy, options, message in (
         (

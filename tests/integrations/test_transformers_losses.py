@@ -1,7 +1,6 @@
 """One loss per row of a batch: what the model itself says of that row alone."""
 
 import functools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -168,17 +167,8 @@ def test_a_loss_that_is_not_known_and_labels_that_do_not_belong_to_the_logits_ar
         losses(text.speaker(), {"input_ids": ids, "labels": ids[:, :4]})
 
 
-def test_one_s_own_losses_see_outputs_and_batch_and_must_be_one_per_row():
-    model = bert(transformers.BertForSequenceClassification, num_labels=4).eval()
-    batch = {"input_ids": torch.ones(3, 5, dtype=torch.int64), "labels": torch.arange(3)}
-    own = OwnLosses(
-        lambda outputs, batch: outputs.logits.sum(1) * batch["labels"], model_parameters(model)
-    )
-    with torch.no_grad():
-        rows = own(model, batch)
-        outputs = own.forward(model, batch)
-        weighed = own.weigh(outputs, batch, torch.tensor([1.0, 2.0, 3.0]), None)
-    torch.testing.assert_close(rows, outputs.logits.sum(1) * torch.arange(3))
-    torch.testing.assert_close(weighed, (rows * torch.tensor([1.0, 2.0, 3.0])).mean())
+def test_one_s_own_losses_must_be_one_per_row():
+    model, batch, _ = made("classes")
+    own = OwnLosses(lambda outputs, batch: outputs.loss, model_parameters(model))
     with pytest.raises(sb.LossError, match="scalar"):
-        replace(own, function=lambda outputs, batch: outputs.loss)(model, batch)
+        own(model, batch)
