@@ -58,29 +58,12 @@ ROWS = [
 LENGTHS = [[2, 3], [2], [1, 1, 1]]
 
 
-class Read(list):
-    """A data set that notes which rows were read."""
-
-    def __init__(self, rows):
-        super().__init__(rows)
-        self.read = []
-
-    def __getitem__(self, row):
-        self.read.append(row)
-        return super().__getitem__(row)
-
-
-def test_documents_are_numbered_by_rows_of_which_only_those_wanted_are_read_once():
-    rows = Read(ROWS)
-    documents = Documents(rows, LENGTHS)
+def test_documents_are_numbered_by_rows():
+    documents = Documents(ROWS, LENGTHS)
     assert len(documents) == 6
     tokens = [documents[index]["input_ids"].tolist() for index in range(6)]
     assert tokens == [[1, 2], [3, 4, 5], [6, 7], [8], [9], [10]]
     assert documents[1]["labels"].tolist() == [-100, 4, 5]
-    rows.read.clear()
-    found = documents.__getitems__([5, 0, 3, 1])
-    assert [each["input_ids"].tolist() for each in found] == [[10], [1, 2], [8], [3, 4, 5]]
-    assert rows.read == [0, 2]
     # rows without lengths are documents, and labels are tokens by default
     documents = Documents([{"input_ids": torch.tensor([4, 5])}, ROWS[1]], None)
     assert documents[0]["labels"].tolist() == [4, 5]

@@ -88,13 +88,13 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     matter. Images of more than 32 pixels a side are compared at 32.
 
     Only images are searched for near copies: inputs `[channel, height, width]` of at most four
-    channels, and `[height, width]` that are square or of bytes, with sides of at least 8. Each
-    image is compared with only a few images, which a coarse search finds similar, so some near
-    copies are missed. Very simple images can be mistaken for near copies, so look at `pairs`.
+    channels, and `[height, width]` that are square or of bytes, with sides of at least 8. A coarse
+    search finds likely pairs, so some near copies are missed. Very simple images can be mistaken
+    for near copies, so look at `pairs`.
 
     The search needs 100 MB of memory, and another 7,500 bytes for each image of up to three
-    channels, or about 100 bytes for any other example. The loader and all random generators are
-    left as they were. What reading changes in your data set, such as a counter, stays changed.
+    channels, or about 100 bytes for any other example. Loader and random generators are left as
+    they were.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a

@@ -96,8 +96,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
     after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
-    first examples are taken. The loader and all random generators are left as they were. What
-    reading changes in your data set, such as a counter, stays changed.
+    first examples are taken. Loader and random generators are left as they were.
 
     Copies are counted within the sample, so their share of the whole data set may be larger. Only
     `find_copies` finds near copies. An integer of each example that is its index in the data set is

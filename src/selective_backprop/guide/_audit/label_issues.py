@@ -55,7 +55,7 @@ def find_label_issues(
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data: a model does not find wrong labels that it has learned. You get a warning if it has
-    probably learned them, because it agrees with more labels than its own probabilities say.
+    probably learned them.
 
     Args:
         model: the trained classifier.
@@ -76,8 +76,7 @@ def find_label_issues(
 
     Source:
         Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
-        classes, and scales the number of suspects to the class sizes; in our tests, this gave too
-        many suspects.
+        classes, and scales the number of suspects to the class sizes: too many, in our tests.
     """
     loss_fn = WeighingLoss.unwrapped(loss_fn)
     if (other := is_no_cross_entropy(loss_fn)) is not None:

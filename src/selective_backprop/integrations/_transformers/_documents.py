@@ -51,22 +51,8 @@ class Documents(Dataset[dict[str, Tensor]]):
         return len(self._row)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Tensor]]:
-        """Return several documents; each row is read once."""
-        rows, place = np.unique(self._row[indices], return_inverse=True)
-        read = getattr(self._rows, "__getitems__", None)
-        numbers = rows.tolist()
-        found = read(numbers) if read else [self._rows[row] for row in numbers]
-        cut = [self._cut(row, number) for row, number in zip(found, numbers, strict=True)]
-        return [
-            {key: parts[index - self._first[rows[at]]] for key, parts in cut[at].items()}
-            for index, at in zip(indices, place, strict=True)
-        ]
-
-    def _cut(self, row: Mapping[str, Any], number: int) -> dict[str, Sequence[Tensor]]:
-        """Return a row's tokens and labels, document by document."""
+        number = int(self._row[index])
+        row, place = self._rows[number], index - self._first[number]
         tokens = torch.as_tensor(row["input_ids"])
         labels = torch.as_tensor(row.get("labels", tokens))
         lengths = [len(tokens)] if self._lengths is None else list(self._lengths[number])
@@ -75,7 +61,8 @@ class Documents(Dataset[dict[str, Tensor]]):
                 f"the documents of row {number} have {sum(lengths)} tokens together, but the row "
                 f"has {len(tokens)}; seq_lengths or position_ids must cover the whole row"
             )
-        return {"input_ids": tokens.split(lengths), "labels": labels.split(lengths)}
+        columns = {"input_ids": tokens, "labels": labels}
+        return {key: column.split(lengths)[place] for key, column in columns.items()}
 
 
 @dataclass(frozen=True)
