@@ -28,8 +28,9 @@ def trained(folder, strategy, resume=None, **options):
         (WARM, {"save_steps": 6}),
         (WARM, {"save_strategy": "epoch"}),
         (WARM, {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
+        (sb.traditional(), {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
     ],
-    ids=["accumulated", "infobatch", "unknown length", "last batch", "epochs", "held over"],
+    ids=lambda each: each.name if isinstance(each, sb.Strategy) else ",".join(map(str, each)),
 )
 def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options):
     whole = trained(tmp_path, strategy, **options)

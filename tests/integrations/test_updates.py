@@ -19,20 +19,16 @@ class Named(Numbered):
         return {"number": torch.tensor(index)}
 
 
-def updates(batches, examples=40, strategy=None, selects=True, over=False, ended=lambda: None):
-    loader = sb.SelectiveLoader(
-        DataLoader(Named(examples), 4),
-        *(None, None, strategy or sb.random_backprop(1 / 2)),
-        with_selection=selects,
-    )
-    options = {"is_over": lambda: over, "ended": ended, "selects": selects}
-    return Updates(loader, batches, torch.device("cpu"), **options)
+def updates(batches, data=None, over=False, ended=lambda: None):
+    data = DataLoader(data or Named(40), 4)
+    loader = select(data, sb.random_backprop(1 / 2), with_selection=True)
+    return Updates(loader, batches, torch.device("cpu"), is_over=lambda: over, ended=ended)
 
 
 # In the fourth epoch of 10 examples, 8 are kept, and none of 6 waits any longer.
 @pytest.mark.parametrize(("batches", "examples"), [(7, 40), (8, 10)])
 def test_an_update_longer_than_an_epoch_takes_several(batches, examples):
-    assert len(list(updates(batches, examples))) == batches
+    assert len(list(updates(batches, Named(examples)))) == batches
 
 
 def test_a_damaged_state_is_refused_and_changes_nothing():
@@ -44,10 +40,15 @@ def test_a_damaged_state_is_refused_and_changes_nothing():
         first.load_state_dict({"loader": loader, "held": [], "beyond": []})
 
 
+def test_nothing_is_yielded_when_training_is_over():
+    ended = []
+    over = updates(1, over=True, ended=lambda: ended.append(1))
+    assert list(over) == ended == []
+
+
 def test_a_batch_that_is_no_mapping_is_refused():
-    loader = select(DataLoader(Numbered(16), 4), sb.random_backprop(1 / 2), with_selection=True)
     with pytest.raises(sb.BatchError, match=r"collator .*list"):
-        list(Updates(loader, 1, torch.device("cpu"), is_over=lambda: False, ended=lambda: None))
+        list(updates(1, Numbered(16)))
 
 
 ROWS = [
