@@ -30,9 +30,8 @@ class SelectiveFit:
     `selection_rate`, the share of the examples that were trained on; `selection_score`, the mean of
     recent scores; and `selection_cost`, the cost as a share of that of training on everything.
 
-    If `keras.callbacks.BackupAndRestore` is among the callbacks, the state of selection, the random
-    streams and the layers' seeds are saved in its folder at each epoch's end. Interrupted training
-    then continues as if it had not been interrupted.
+    If `keras.callbacks.BackupAndRestore` is among the callbacks, interrupted training continues as
+    if it had not been interrupted: all that selection needs is saved in the callback's folder.
 
     Args:
         model: a compiled `keras.Model`, with one output and one loss unless `losses` is given.

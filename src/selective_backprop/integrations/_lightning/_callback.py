@@ -28,8 +28,7 @@ class SelectionCallback(Callback):
     - `selection/score_mean`: the mean of the recent scores that new scores are compared with.
 
     The callback adds the state of selection and each rank's random streams to Lightning's
-    checkpoints. `trainer.fit(..., ckpt_path=...)` resumes from a checkpoint, also in the middle of
-    an epoch. On a CPU, the weights then equal those of an uninterrupted run, bit for bit.
+    checkpoints. `trainer.fit(..., ckpt_path=...)` resumes also in the middle of an epoch.
 
     If a learning-rate schedule has `interval="step"`, set its `total_steps` or `T_max` to the
     number of steps without selection. The callback then steps it for skipped examples as well

@@ -30,10 +30,9 @@ class LightningLoader:
     """Wrap a data loader so that Lightning trains on the examples that a strategy selects.
 
     Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a `SelectionCallback`
-    to the trainer. Batches look like those of the wrapped loader. Examples are scored as
-    `training_step` would see them: on the module's device, in the trainer's precision, and after
-    the batch-transfer hooks. With several devices, each gets its own part of the data, as without
-    selection. The trainer's options set the length of training.
+    to the trainer. Examples are scored as `training_step` would see them: on the module's device,
+    in the trainer's precision, and after the batch-transfer hooks. With several devices, each gets
+    its own part of the data, as without selection.
 
     `len()` is exact in every epoch if the strategy draws an exact number of examples, by newly
     computed scores or without scores. Otherwise it raises `TypeError`. Lightning then fetches one
@@ -103,12 +102,8 @@ class LightningLoader:
         return self._passes().batches()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty state, because the callback saves the state of all ranks.
-
-        Lightning would save the loader's state for one rank only, and only within epochs. It takes
-        the presence of this method as a sign that the loader can resume within an epoch.
-        """
-        return {}
+        """Return an empty state, because the callback saves the state of all ranks."""
+        return {}  # Lightning sees by this method that the loader can resume within an epoch
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Do nothing, because `state_dict()` is empty."""
@@ -173,9 +168,6 @@ def selected_loss(
         outputs: the model's outputs, `[row, class]`, as for `SelectiveLoader.record`. If the loss
             has label smoothing, class weights or probabilities as targets, strategies such as
             `auto` need the outputs. `LightningLoader` then needs this loss as its `loss_fn`.
-
-    Returns:
-        The mean of the losses, each multiplied by its row's weight.
 
     Raises:
         LossError: if there is not one loss per row, or if a loss is not finite although the

@@ -24,18 +24,14 @@ class SelectiveTrainer(Trainer):
     number is not known in advance. `args.max_steps` is then the number of steps without selection,
     the learning rate decays with the number of examples seen, and training ends after the last
     epoch. An update always has `gradient_accumulation_steps` full batches; batches left over come
-    first in the next epoch.
-
-    Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
-    Logs count the examples that were loaded, scored and trained on since training began. They also
-    give the cost of selective training, as a share of the cost of training on every example.
+    first in the next epoch. Checkpoints hold the state of selection, and logs tell its counts and
+    its cost.
 
     Args:
         args: positional arguments of the Trainer.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
-            for a batch; by default the model's own loss is used. If the strategy weighs rows, these
-            losses are trained on: the training loss is their weighted mean.
+        losses: `callable(outputs, batch)` that returns one loss per row; by default the model's own
+            loss is used. If the strategy weighs rows, the training loss is their weighted mean.
         pad: the value to pad with on the right, by key, for tensors whose width differs from batch
             to batch. Usual keys such as `input_ids` and `labels` have defaults.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.

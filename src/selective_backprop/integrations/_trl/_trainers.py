@@ -27,18 +27,12 @@ SAVED = "prompts.pt"  # a file in a checkpoint
 class NonzeroRollouts:
     """Train as TRL's GRPOTrainer or RLOOTrainer does, without completions that have no gradient.
 
-    A completion has no gradient if all completions of its prompt get equal rewards, if no reward
-    function scores it, or if the loss counts none of its tokens. Rewards are compared exactly. TRL
-    may round the mean of equal rewards, so that their advantages are not quite 0; here they are 0.
-
-    Completions with a gradient fill as few of an update's micro-batches as possible, and the
-    remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
-    that momentum and weight decay act as in TRL. The trained weights equal those of TRL's trainer,
-    up to rounding. With dropout they differ, because other masks are drawn. With several processes,
-    each trains on as many as the process with the most completions that have a gradient.
-
-    If a term of the loss needs every completion (a KL penalty, entropy, a router's auxiliary loss),
-    all completions are trained on, as in TRL, and you get a warning.
+    A completion has no gradient if all completions of its prompt get exactly equal rewards, if no
+    reward function scores it, or if the loss counts none of its tokens. The others fill as few of
+    an update's micro-batches as possible. Without the options below, the trained weights equal
+    those of TRL's trainer, up to rounding and dropout masks. If a term of the loss needs every
+    completion (a KL penalty, entropy, a router's auxiliary loss), all completions are trained on,
+    as in TRL, and you get a warning.
 
     Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
     the completions that are trained on, and are logged as `trained/…`. Four counts of all processes
@@ -48,9 +42,8 @@ class NonzeroRollouts:
     - `rollouts/forwarded`: completions whose old log-probabilities were computed;
     - `rollouts/trained`: completions trained on, counted once per iteration.
 
-    `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine this class with a
-    trainer of your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`. Without the
-    options below, training gives the same result as in TRL.
+    To combine this class with a trainer of your own, name it first: `class Mine(NonzeroRollouts,
+    MyGRPOTrainer)`.
 
     Args:
         args: positional arguments of TRL's trainer.
@@ -64,8 +57,7 @@ class NonzeroRollouts:
         refills: how many times, at most, new prompts replace prompts whose completions have no
             gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
-            completions had no gradient lately comes less often. The trainer records in this object
-            which prompts taught something, and saves it in checkpoints.
+            completions had no gradient lately comes less often. Checkpoints hold this object.
         options: keyword arguments of TRL's trainer.
 
     Raises:
