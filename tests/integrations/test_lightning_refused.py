@@ -131,8 +131,6 @@ def wrap(module, loader=None, loss_fn=LOSS_FN, strategy=SELECTIVE, **options):
         (lambda: wrap(Formless()), r"net=self.net"),
         (lambda: wrap(nn.Linear(2, 2)), "pass self"),
         (lambda: wrap(Digits(SELECTIVE), pad={"0": "0"}), "pad="),
-        (lambda: wrap(Digits(SELECTIVE), pad={"0": None}), "pad="),
-        (lambda: wrap(Digits(SELECTIVE), pad={"0": [0]}), "pad="),
     ],
 )
 def test_what_cannot_be_wrapped_is_told_before_there_is_a_trainer(ask, message):

@@ -32,11 +32,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureW
 LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
 
 
-@pytest.fixture(autouse=True)
-def quiet_rollouts(monkeypatch):
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-
-
 def both(folder, kinds=(PlainGRPO, FewerGRPO), **options):
     return [train(kind, folder, **options) for kind in kinds]
 

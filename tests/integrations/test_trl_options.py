@@ -19,11 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureW
 ONE = {"num_iterations": 1, "max_steps": 1}
 
 
-@pytest.fixture(autouse=True)
-def quiet_rollouts(monkeypatch):
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-
-
 class Keeping(Noting, GRPOTrainer):
     """Note what the loss is computed of."""
 
