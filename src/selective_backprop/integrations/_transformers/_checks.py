@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
-
 from selective_backprop import Strategy
 from selective_backprop.integrations._accelerate._shard import check_accelerator
-from selective_backprop.integrations._kit import Padding, check_loss, kept_random_streams, refuse
+from selective_backprop.integrations._kit import Padding, check_loss, refuse
 from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
 
 # The losses that this adapter can weigh by row.
@@ -83,32 +80,15 @@ def _find_own_loss(trainer: type) -> str | None:
     return None
 
 
-def collate_two(loader: DataLoader[Any]) -> Any:
-    """Return a batch with the first example twice; None for an iterable data set.
-
-    Two examples show whether the collator joins examples into one row. Random streams are restored.
-    """
-    if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:
-        return None
-    with kept_random_streams(None):
-        return loader.collate_fn([loader.dataset[0], loader.dataset[0]])
-
-
-def find_padding(
-    batch: Any, tokenizer: Any, config: Any, given: Mapping[str, float] | None
-) -> dict[str, float]:
+def find_padding(tokenizer: Any, config: Any, given: Mapping[str, float] | None) -> Padding:
     """Return the padding value of each key, for joining rows of different lengths.
 
-    Collators that pad to a batch's longest row leave batches of different widths. Each key of a
-    collated batch gets its usual padding value, unless `given` has another. If `batch` is None, the
-    keys are not known yet, and all usual values are returned.
+    Collators that pad to a batch's longest row leave batches of different widths. Usual keys have
+    their usual padding value, unless `given` has another.
     """
-    given = dict(given or {})
-    if batch is not None and not isinstance(batch, Mapping):
-        return given
     ids = (getattr(each, "pad_token_id", None) for each in (tokenizer, config))
     token = next((each for each in ids if isinstance(each, int) and each >= 0), 0)
-    known = {
+    usual = {
         "input_ids": token,
         "attention_mask": 0,
         "token_type_ids": getattr(tokenizer, "pad_token_type_id", None) or 0,
@@ -117,7 +97,4 @@ def find_padding(
         "decoder_input_ids": token,
         "decoder_attention_mask": 0,
     }
-    if batch is None:
-        return Padding(given, known)
-    wide = {key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim > 1}
-    return {name: value for name, value in known.items() if name in wide} | given
+    return Padding(given or {}, usual)

@@ -163,12 +163,11 @@ def pad_documents(documents: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def find_packing(
-    loader: DataLoader[Any], batch: Any, collator: Any, accelerator: Accelerator
+    loader: DataLoader[Any], collator: Any, accelerator: Accelerator
 ) -> Packing | None:
     """Return how several documents lie in a row of a loader; None if each row is one example.
 
-    `batch` holds two collated examples, which show whether examples are joined; None for a stream.
-    `collator` is the Trainer's own.
+    `collator` is the Trainer's own, which the loader's may wrap.
     """
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
@@ -180,6 +179,10 @@ def find_packing(
                 "or pad: packing=False and padding_free=False in SFTConfig."
             )
         return None
+    if loader.collate_fn is None:
+        return None
+    with kept_random_streams(None):  # two examples show whether the collator joins them
+        batch = loader.collate_fn([dataset[0], dataset[0]])
     if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
         return None
     joins = len(batch["input_ids"]) == 1

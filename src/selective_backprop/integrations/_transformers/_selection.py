@@ -19,7 +19,7 @@ import selective_backprop as sb
 from selective_backprop.integrations._accelerate._shard import own_shard
 from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._transformers import _model_losses as model_losses
-from selective_backprop.integrations._transformers._checks import collate_two, find_padding
+from selective_backprop.integrations._transformers._checks import find_padding
 from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
 from selective_backprop.integrations._transformers._model_losses import ModelLosses, OwnLosses
 from selective_backprop.integrations._transformers._updates import (
@@ -336,13 +336,11 @@ class TrainerSelection(TrainerCallback):
         self, loader: DataLoader[Any], selects: bool
     ) -> tuple[Packing | None, Mapping[str, float]]:
         """Return how several documents lie in a row, if they do, and what to pad rows with."""
-        trainer, batch, packing = self._trainer, collate_two(loader), None
-        if selects:
-            packing = find_packing(loader, batch, trainer.data_collator, trainer.accelerator)
+        trainer, collator = self._trainer, self._trainer.data_collator
+        packing = find_packing(loader, collator, trainer.accelerator) if selects else None
         if packing is None:
-            collator, config = trainer.data_collator, getattr(trainer.model, "config", None)
             tokenizer = trainer.processing_class or getattr(collator, "tokenizer", None)
-            return None, find_padding(batch, tokenizer, config, self._pad)
+            return None, find_padding(tokenizer, getattr(trainer.model, "config", None), self._pad)
         if self._has_classes:
             raise sb.ConfigurationError(
                 f"{type(trainer.model).__name__} takes one label for each row, but the collator "
