@@ -160,8 +160,9 @@ class TrainerSelection(TrainerCallback):
         selection, batch = self._current
         # With labels, Liger's kernels return no logits.
         compare = not (self._weighed or getattr(trainer.args, "use_liger_kernel", False))
-        outputs = losses.forward(model, batch, compare=compare)  # and `listening` records them
-        self._weighed, self._current = True, None
+        outputs = losses.forward(model, batch, compare=compare)
+        self._weighed = True
+        self._record(outputs)  # unless `listening` has
         loss = losses.weigh(outputs, batch, selection.weights, items)
         if items is None:  # the Trainer divides the loss by the number of batches in the update
             return loss, outputs
@@ -198,7 +199,7 @@ class TrainerSelection(TrainerCallback):
 
     def _record(self, outputs: Any) -> None:
         current, self._current = self._current, None
-        if current is None or self._read is None or self._updates is None:
+        if current is None or not self._records or self._updates is None:
             return
         selection, batch = current
         with torch.no_grad():
