@@ -40,7 +40,7 @@ class SelectionCallback(Callback):
         self._loader: Any = None
         self.passes: Passes | None = None  # of the current training, if anything is selected
         self._restored: kit.Saved | None = None
-        self._put_streams: Callable[[], None] | None = None
+        self._put_streams: Callable[[], None] = lambda: None  # or restore a checkpoint's streams
         self._announced: int | None = None
 
     def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
@@ -58,7 +58,7 @@ class SelectionCallback(Callback):
             done = trainer.fit_loop.epoch_loop.batch_progress
             if done.is_last_batch and done.total.completed < done.total.processed:
                 passes.end_pass(resumable=False)  # Lightning goes on with the next epoch
-            self._restore_streams()  # Lightning may fetch a batch at once
+            self._put_streams()  # Lightning may fetch a batch at once
         self.passes = passes
         return passes
 
@@ -72,7 +72,8 @@ class SelectionCallback(Callback):
             self.passes.end_pass(resumable=False)  # Lightning begins an epoch
             self.passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
             self._restored = kit.Saved(self.passes.state_dict())
-        self._trainer, self.passes, self._loader, self._put_streams = trainer, None, None, None
+        self._trainer, self._loader, self.passes = trainer, None, None
+        self._put_streams = lambda: None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse all loaders but a `LightningLoader`, and restore saved random streams."""
@@ -84,7 +85,7 @@ class SelectionCallback(Callback):
                 "train_dataloader(), or give it to fit()."
             )
         if self.passes is not None and self.passes.idle:
-            self._restore_streams()
+            self._put_streams()
         self._note_length()
         self._go_by_candidates(trainer)
 
@@ -178,10 +179,6 @@ class SelectionCallback(Callback):
                         config.scheduler, loader, accumulation=count
                     )
                     config.scheduler = schedule
-
-    def _restore_streams(self) -> None:
-        if self._put_streams is not None:
-            self._put_streams()
 
     def _note_length(self) -> None:
         passes = self.passes

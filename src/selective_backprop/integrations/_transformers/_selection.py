@@ -61,6 +61,7 @@ class TrainerSelection(TrainerCallback):
         self.by_steps = False
         self.complete = False  # whether the last epoch ran to its end
         terms, needs = strategy.selector.terms, strategy.needs
+        self._smoothing: float = getattr(trainer.label_smoother, "epsilon", 0.0)
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
         self._reads_classes = needs is not None and needs.classes
@@ -123,7 +124,7 @@ class TrainerSelection(TrainerCallback):
             device=None if packing is None else device,
             nonfinite=self._nonfinite,
         )
-        self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
+        self._per_epoch = candidates_per_epoch(plain, subset)
         first = self._updates is None  # a callback may ask for a loader in the middle of training
         updates = Updates(
             loader,
@@ -348,8 +349,3 @@ class TrainerSelection(TrainerCallback):
                 "joins examples into one row. Use a collator that pads them."
             )
         return packing, PADDING
-
-    @property
-    def _smoothing(self) -> float:
-        smoother = self._trainer.label_smoother
-        return 0.0 if smoother is None else smoother.epsilon

@@ -180,11 +180,11 @@ def take_keys(batch: dict[str, Any]) -> tuple[dict[str, Any], Selection | None]:
     return rest, None if weights is None else Selection(batch.get(INDICES), weights)
 
 
-def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | None:
+def candidates_per_epoch(loader: DataLoader[Any], subset: Any) -> int | None:
     """Return how many examples of the subset, or of all, come up in an epoch; None if unknown."""
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
         return None
     sampler: Any = batches.sampler
-    examples = len(sampler) if subset is None else subset
+    examples = len(sampler if subset is None else subset)
     return examples // batches.batch_size * batches.batch_size if batches.drop_last else examples

@@ -114,12 +114,3 @@ def check_options(
             f"rest is for {len(rest.odds)} prompts, but train_dataset has {len(data)}"
         )
     return keep, band, refills
-
-
-def check_rollouts(rollouts: dict[str, Any]) -> None:
-    """Refuse rollouts that cannot be regrouped."""
-    if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
-        raise ConfigurationError(
-            f"the rollouts hold images ({', '.join(images)}), which this adapter cannot regroup. "
-            "Use TRL's own trainer."
-        )

@@ -12,7 +12,7 @@ from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
-from selective_backprop import RestingPrompts, informative
+from selective_backprop import ConfigurationError, RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._trl import _checks as checks
 from selective_backprop.integrations._trl import _regrouping as regrouping
@@ -196,7 +196,11 @@ class NonzeroRollouts:
             rollouts = super()._generate_and_score_completions(inputs)
         finally:
             self._scoring = False
-        checks.check_rollouts(rollouts)
+        if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
+            raise ConfigurationError(
+                f"the rollouts hold images ({', '.join(images)}), which this adapter cannot "
+                "regroup. Use TRL's own trainer."
+            )
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
             del self._metrics["train"][name]  # they were computed from the zeros
         self._own_tokens += own_tokens(rollouts).sum()
