@@ -17,8 +17,8 @@ from lightning.pytorch.strategies import FSDPStrategy
 from torch.utils.data import DistributedSampler
 from unhooked import unhooked
 
+from selective_backprop.integrations._lightning._callback import check_trainer
 from selective_backprop.integrations._lightning._loader import as_lightning_would
-from selective_backprop.integrations._lightning._trainer import check_trainer
 from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
 pytestmark = quietly

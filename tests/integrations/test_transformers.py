@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 import selective_backprop as sb
 from selective_backprop.integrations import transformers as adapter
-from selective_backprop.integrations._transformers._checks import find_padding
+from selective_backprop.integrations._transformers._selection import find_padding
 from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 

@@ -1,5 +1,6 @@
 """The callback follows which batch is trained on, logs selection, and saves its state."""
 
+import inspect
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,12 +8,12 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import distributed
 
 import selective_backprop as sb
 from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._trainer import check_trainer
 
 
 class SelectionCallback(Callback):
@@ -206,3 +207,29 @@ def find_callback(trainer: Trainer) -> SelectionCallback:
             "write Trainer(callbacks=[SelectionCallback()])"
         )
     return found[0]
+
+
+def check_trainer(trainer: Trainer, module: LightningModule) -> None:
+    """Refuse a training in which selection cannot work, before anything is loaded."""
+    reloads = trainer.reload_dataloaders_every_n_epochs
+    kit.refuse(
+        {
+            f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
+            "or runs the step itself. Selection under Lightning works on a single device and with "
+            'strategy="ddp"': (
+                not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+            ),
+            f"Trainer(overfit_batches={trainer.overfit_batches}) trains on the same few batches "
+            "again and again, but selection would choose others each time. Give the trainer the "
+            "plain loader, or leave overfit_batches out and load a torch.utils.data.Subset.": (
+                trainer.overfit_batches
+            ),
+            f"Trainer(reload_dataloaders_every_n_epochs={reloads}) makes a new loader, but scores "
+            "and waiting examples belong to the old one. Leave this option out. If your data set "
+            "changes between epochs, change it in its set_epoch().": reloads,
+            "training_step(dataloader_iter) fetches its batches itself, so selection cannot know "
+            "which batch it trains on. Write training_step(batch, batch_idx)": (
+                "dataloader_iter" in inspect.signature(module.training_step).parameters
+            ),
+        }
+    )

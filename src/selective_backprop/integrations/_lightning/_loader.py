@@ -1,6 +1,7 @@
 """The loader that Lightning iterates, for one rank's examples, and the loss of its batches."""
 
 import copy
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -19,11 +20,7 @@ import selective_backprop as sb
 from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._trainer import (
-    check_intervals,
-    knows_lengths,
-    length_of_training,
-)
+from selective_backprop.selectors import Draw
 
 
 class LightningLoader:
@@ -266,3 +263,69 @@ def _check_memory(batches: Any, strategy: sb.Strategy) -> None:
             "rank. Give every rank the whole data set and a DistributedSampler, or choose a "
             "strategy that remembers nothing, such as selective_backprop(rate=1/3)."
         )
+
+
+def check_intervals(trainer: Trainer, strategy: sb.Strategy, *, sized: bool) -> None:
+    """Refuse options that rely on an epoch's length if it changes, or is unknown (not `sized`)."""
+    every = getattr(trainer, "val_check_interval", 1.0)  # a length of time is stored elsewhere
+    for name, value, instead in (
+        ("limit_train_batches", trainer.limit_train_batches, ""),
+        ("val_check_interval", every, ", and check_val_every_n_epoch=None"),
+    ):
+        if not sized and isinstance(value, float) and value != 1.0:
+            raise sb.ConfigurationError(
+                f"Trainer({name}={value}) is a fraction of an epoch, but {strategy.name} does not "
+                f"know in advance how many batches an epoch has. Give a number, an int{instead}."
+            )
+    within = trainer.check_val_every_n_epoch is not None
+    if within and isinstance(every, int) and not strategy.selector.terms.keeps_everything:
+        raise sb.ConfigurationError(
+            f"Trainer(val_check_interval={every}) counts the batches of one epoch. With "
+            f"{strategy.name} an epoch may have fewer than {every}, and would not be validated. "
+            "Add check_val_every_n_epoch=None, to count the batches of all epochs."
+        )
+
+
+def length_of_training(
+    trainer: Trainer, strategy: sb.Strategy, batches: int | None
+) -> tuple[float | None, Callable[[], float] | None]:
+    """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
+
+    If `max_steps` may end training, `progress` returns the fraction of the steps or of the epochs
+    that is done, whichever is larger. Otherwise `epochs` is `max_epochs`, or None if unlimited.
+    `batches` is the number of the data loader's batches in an epoch; None if unknown.
+    """
+    steps, epochs = trainer.max_steps, trainer.max_epochs or 0  # -1 if unlimited
+    most = math.inf  # steps in all epochs; optimised by hand, a batch may be several
+    if epochs > 0 and batches is not None and trainer.lightning_module.automatic_optimization:
+        most = epochs * math.ceil(batches / trainer.accumulate_grad_batches)
+    if 0 < steps < most:
+
+        def progress() -> float:
+            by_epochs = trainer.current_epoch / epochs if epochs > 0 else 0.0
+            return min(1.0, max(trainer.global_step / steps, by_epochs))
+
+        return None, progress
+    if epochs > 0:
+        return epochs, None
+    if strategy.schedule.uses_fractions or strategy.selector.terms.paced:
+        raise sb.ConfigurationError(
+            f"{strategy.name} changes at fractions of training, but the length of training is "
+            "unknown: give the Trainer max_epochs= or max_steps="
+        )
+    return None, None
+
+
+def knows_lengths(strategy: sb.Strategy, nonfinite: sb.NonFinite, *, by_steps: bool) -> bool:
+    """Return whether a strategy's number of batches is known before each epoch.
+
+    `by_steps` says whether `max_steps` may end training; selection may then start within an epoch.
+    """
+    needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
+    if terms.keeps_everything:
+        return True
+    if terms.draw is not Draw.EXACT or schedule.gate is not None:
+        return False
+    if needs is not None and (needs.remembers or nonfinite is sb.NonFinite.SKIP):
+        return False
+    return not (by_steps and schedule.uses_fractions)

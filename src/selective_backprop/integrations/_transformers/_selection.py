@@ -17,9 +17,8 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import selective_backprop as sb
 from selective_backprop.integrations._accelerate._shard import own_shard
-from selective_backprop.integrations._kit import StateFile
+from selective_backprop.integrations._kit import Padding, StateFile
 from selective_backprop.integrations._transformers import _model_losses as model_losses
-from selective_backprop.integrations._transformers._checks import find_padding
 from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
 from selective_backprop.integrations._transformers._model_losses import ModelLosses, OwnLosses
 from selective_backprop.integrations._transformers._updates import (
@@ -349,3 +348,23 @@ class TrainerSelection(TrainerCallback):
                 "joins examples into one row. Use a collator that pads them."
             )
         return packing, PADDING
+
+
+def find_padding(tokenizer: Any, config: Any, given: Mapping[str, float] | None) -> Padding:
+    """Return the padding value of each key, for joining rows of different lengths.
+
+    Collators that pad to a batch's longest row leave batches of different widths. Usual keys have
+    their usual padding value, unless `given` has another.
+    """
+    ids = (getattr(each, "pad_token_id", None) for each in (tokenizer, config))
+    token = next((each for each in ids if isinstance(each, int) and each >= 0), 0)
+    usual = {
+        "input_ids": token,
+        "attention_mask": 0,
+        "token_type_ids": getattr(tokenizer, "pad_token_type_id", None) or 0,
+        "special_tokens_mask": 1,
+        "labels": -100,
+        "decoder_input_ids": token,
+        "decoder_attention_mask": 0,
+    }
+    return Padding(given or {}, usual)
