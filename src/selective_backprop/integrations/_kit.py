@@ -5,7 +5,7 @@ An adapter imports the public names and this module, and nothing else of the pac
 1. In `integrations/_<framework>/__init__.py`, call `require`. The adapter's public names go into
    `integrations/<framework>.py`.
 2. When the user's objects are put together, `check_strategy`, and `refuse` what cannot work.
-3. Wrap the user's loader in `sb.SelectiveLoader(..., with_selection=True)`, and hand its batches to
+3. Wrap the user's loader in `SelectiveLoader(..., with_selection=True)`, and hand its batches to
    the framework. With several processes, `deal_out` gives each its own part of the examples.
 4. Call `loader.set_epoch(loader.next_epoch)` before each epoch. After a training step, pass its
    losses to `loader.record`, with the batch's selection, whose weights multiply the losses.
