@@ -49,14 +49,6 @@ def test_a_ledger_is_read_in_the_order_of_its_epochs():
     assert suspects.looks.tolist() == [3, 3]
 
 
-def test_an_array_is_ranked_in_whatever_order_it_lies_in_memory_and_tensors_are_as_well():
-    losses = torch.tensor([0.1, 3.0, math.nan, 1.0], requires_grad=True)
-    assert sb.guide.audit(losses).indices.tolist() == [1, 3, 0]
-    losses = np.array([[0.1, 3.0], [2.0, 0.2]])
-    expected = sb.guide.audit(losses[::-1].copy())
-    assert sb.guide.audit(losses[::-1]).suspicion.tolist() == expected.suspicion.tolist()
-
-
 def test_a_share_of_the_list_is_one_of_the_data_set_and_of_losses_alone_nobody_knows_what_is_rare():
     suspects = sb.guide.audit(np.array([0.1, 3.0, np.nan, 1.0]))
     assert suspects.top(0.5).tolist() == [1, 3]

@@ -13,9 +13,6 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.guide import data_traits, find_copies
-from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.loader import make_loader
 
 
 def pictures(count: int) -> torch.Tensor:
@@ -157,17 +154,6 @@ def test_images_of_bytes_and_square_images_need_no_channels():
     assert len(find_copies(TensorDataset(images, torch.zeros(100))).pairs) == 50
     levels = (40 * images).clamp(-120, 120).add(128).to(torch.uint8)[:, 2:]  # no longer square
     assert len(find_copies(TensorDataset(levels, torch.zeros(100))).pairs) == 50
-
-
-def test_made_copies_of_digits_are_found_and_wrong_labels_among_them_are_named():
-    made = Composition(copies=1.0, noise=0.2, places=900)(load("digits"))
-    found = find_copies(make_loader(made, batch_size=64, seed=0, shuffle=False))
-    key = made.train_sources * 10 + made.train_labels
-    assert len(found.subset) == len(key.unique())
-    assert torch.equal(key[found.first], key)
-    sources = made.train_sources[found.conflicts]
-    assert (sources[:, 0] == sources[:, 1]).all()
-    assert len(found.conflicts) == len(key.unique()) - len(made.train_sources.unique()) > 0
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40))

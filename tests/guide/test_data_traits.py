@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide._advice.row_contents import hash_rows
 from selective_backprop.guide._advice.traits import estimate_wrong_labels
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import LabData, load
@@ -43,20 +42,6 @@ def test_exact_copies_are_counted_but_for_the_first_of_each_whatever_their_label
     found = sb.guide.data_traits(TensorDataset(inputs[rows], torch.arange(400) % 7))
     assert found.copies == pytest.approx(100 / 400)
     assert found.sample == 400
-
-
-def test_rows_have_one_hash_only_if_they_are_equal_but_for_zeros_at_their_end():
-    rows = torch.tensor([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
-    hashes = hash_rows([rows])
-    assert hashes[0] == hashes[3]
-    assert len(set(hashes)) == 3
-    assert hash_rows([torch.nn.functional.pad(rows, (0, 4))]) == hashes
-    assert hash_rows([rows, rows[:, :1]]) != hashes
-    many = torch.arange(20_000).view(-1, 1)
-    for kind in (torch.int64, torch.int32, torch.float32, torch.complex64):
-        assert len(set(hash_rows([many.to(kind)]))) == 20_000
-    assert len(set(hash_rows([torch.tensor([True, False]).bfloat16()]))) == 2
-    assert len(set(hash_rows([torch.tensor([[True, False], [False, True]])]))) == 2
 
 
 def test_classes_are_counted_with_their_effective_number():

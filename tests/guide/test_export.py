@@ -139,24 +139,6 @@ def test_suspects_of_losses_alone_have_no_labels_and_what_is_no_table_is_refused
             sb.guide.example_table(wrong)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_cleanlab_ranks_by_the_table_and_trains_without_its_issues(doubts):
-    rank = pytest.importorskip("cleanlab.rank")
-    from cleanlab.classification import CleanLearning
-    from pandas import DataFrame
-    from sklearn.linear_model import LogisticRegression
-
-    for _ in range(2):
-        doubts.note(torch.arange(4), LOGITS, LABELS[:4])
-    doubts.note(torch.tensor([4]), torch.tensor([[0.0, 0, 9]]), LABELS[4:])
-    table = sb.guide.example_table(doubts)
-    assert rank.find_top_issues(table["label_quality"], top=2).tolist() == [2, 3]
-    learned = CleanLearning(LogisticRegression(C=1e6))
-    inputs = np.eye(3)[[0, 1, 0, 2, 2]]
-    learned.fit(inputs, LABELS.numpy(), label_issues=DataFrame(dict(table)))
-    assert learned.predict(np.eye(3)).tolist() == [0, 1, 2]
-
-
 def test_the_page_logs_the_losses_of_any_loop_and_writes_them(doubts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

@@ -58,18 +58,6 @@ def test_flat_images_correlate_with_nothing_but_by_what_little_they_vary():
     assert correlate(images, pairs[:0]).shape == (0,)
 
 
-def test_pictures_shifted_by_two_pixels_and_lit_otherwise_are_linked_to_the_first():
-    plain = pictures(900, channels=3)
-    rows = torch.arange(900) % 300  # each three times
-    moved = plain[rows]
-    moved[300:600] = 1.2 * moved[300:600].roll((2, -1), (2, 3)) + 9
-    moved[600:] = 0.8 * moved[600:].roll((-1, 2), (2, 3))
-    first = link_images(*shrink_images(moved), 0.99)
-    assert (first == rows).float().mean() >= 0.98
-    alone = link_images(*shrink_images(plain), 0.99)
-    assert torch.equal(alone, torch.arange(900))
-
-
 def test_of_many_copies_in_one_cell_the_first_is_kept_though_few_are_compared(monkeypatch):
     monkeypatch.setattr(near_images, "CELL_MOST", 40)
     monkeypatch.setattr(near_images, "AT_ONCE", 7)

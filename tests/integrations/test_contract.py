@@ -13,6 +13,7 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop import integrations
+from selective_backprop.integrations._kit import require
 
 ROOT = Path(__file__).parents[2]
 every_adapter = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.framework)
@@ -133,3 +134,17 @@ def test_a_stream_is_selected_from_where_indices_are_not_needed(driver, tmp_path
     )
     assert {len(batch) for batch in run.batches} == {BATCH}
     assert run.stats.kept < 0.6 * run.stats.candidates
+
+
+def test_a_framework_that_is_missing_is_named():
+    with pytest.raises(ModuleNotFoundError, match=r"no-such-thing 3\.1.*not installed") as refusal:
+        require("no-such-thing", "3.1")
+    assert refusal.value.name == "no-such-thing"
+
+
+def test_a_framework_that_is_too_old_is_named_with_what_to_do():
+    require("torch", "2.8")
+    require("numpy", "1.9")  # which is older than 1.26
+    message = r"torch 2\.\d.* 99\.1 or newer.*pip install 'selective-backpro"
+    with pytest.raises(sb.ConfigurationError, match=message):
+        require("torch", "99.1")

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from fixture_keras import QUIET, digits, keras, make_loader, make_model, values
+from fixture_keras import QUIET, digits, keras, make_loader, make_model
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.integrations._keras._feed import Feed
 from selective_backprop.integrations._keras._losses import CompiledLoss
 from selective_backprop.integrations.keras import SelectiveFit
 
@@ -21,10 +20,6 @@ def compiled(loss, *, outputs=3):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(outputs)])
     model.compile("sgd", loss=loss)
     return CompiledLoss(model)
-
-
-def squared(y_true, y_pred):
-    return keras.ops.mean(keras.ops.square(y_true - y_pred), axis=-1)
 
 
 @pytest.fixture
@@ -96,16 +91,6 @@ def test_confidence_is_read_from_losses_without_smoothing_and_weights():
     assert torch.allclose(found, smoothed + (best * best.log()).sum(1), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "loss", ["mse", squared, keras.losses.MeanSquaredError()], ids=["name", "function", "object"]
-)
-def test_targets_without_the_outputs_last_axis_are_taken_as_keras_takes_them(loss):
-    outputs, targets = torch.randn(ROWS, 1), torch.randn(ROWS)
-    expected = (outputs.flatten() - targets).square()
-    for given in (targets, targets.unsqueeze(1)):
-        assert torch.allclose(compiled(loss, outputs=1).of(outputs, given, None), expected)
-
-
 @pytest.mark.parametrize("masks", [True, False])
 def test_positions_that_are_masked_or_ignored_count_for_nothing(masks):
     words = torch.tensor([[1, 2, 0, 0], [3, 4, 5, 6]])
@@ -120,37 +105,6 @@ def test_positions_that_are_masked_or_ignored_count_for_nothing(masks):
     each = each(model(words).transpose(1, 2), targets)
     first, second = each[0, : 2 if masks else 3], each[1, [0, 2, 3]]
     assert torch.allclose(losses, torch.stack([first.mean(), second.mean()]), atol=1e-6)
-
-
-class Moving(keras.Model):
-    """Everything that a forward pass may move: statistics, seeds, modes of torch's own modules."""
-
-    def __init__(self):
-        super().__init__()
-        own = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-        layers = [keras.layers.GaussianNoise(0.5), keras.layers.BatchNormalization()]
-        layers += [keras.layers.Dropout(0.5), keras.layers.TorchModuleWrapper(own)]
-        self.inner = keras.Sequential(layers)
-
-    def call(self, inputs, training=None):
-        return self.inner(inputs, training=training)
-
-
-def test_scoring_leaves_statistics_and_seeds_as_they_were():
-    keras.utils.set_random_seed(0)
-    model = Moving()
-    model.compile("sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    batch = torch.randn(ROWS, 4), torch.arange(ROWS) % 3
-    model(batch[0], training=True)
-    model.train()
-    modules = [*model.modules(), *(part for x in model.inner.layers for part in x.modules())]
-    before, stream = values(model), torch.get_rng_state()
-    buffers = [b.clone() for m in modules for b in m.buffers()]
-    with torch.no_grad():
-        assert CompiledLoss(model)(model, batch).shape == (ROWS,)
-    assert all(map(np.array_equal, values(model), before))
-    assert torch.equal(torch.get_rng_state(), stream)
-    assert all(map(torch.equal, buffers, [b for m in modules for b in m.buffers()]))
 
 
 def check_weighted_step(loss, inputs, targets, each, counted, *, outputs):
@@ -225,20 +179,3 @@ def test_classes_may_be_given_as_floats_and_no_hook_stays_on_the_model():
         assert not model._forward_hooks
     assert visits[0] == visits[1]
     assert visits[0].classes == tuple(range(10))
-
-
-def test_a_keras_that_took_batches_ahead_would_be_refused(monkeypatch):
-    batches = Feed.__iter__
-
-    def ahead(feed):
-        ours = batches(feed)
-        held = next(ours)
-        for batch in ours:
-            yield held
-            held = batch
-        yield held
-
-    monkeypatch.setattr(Feed, "__iter__", ahead)
-    trainer = SelectiveFit(make_model(), sb.infobatch())
-    with pytest.raises(AssertionError, match="trained on the last"):
-        trainer.fit(*digits(64), batch_size=8, epochs=2, verbose=0)

@@ -145,34 +145,23 @@ BESIDE_A_LOADER = r"for arrays.*\(x, y, sample_weight\)"
             "losses= and jit_compile",
         ),
         (lambda: fit(PyDataset()), "PyDataset.*iterable_data_set"),
-        (lambda: fit(batch for batch in [digits(8)]), "generator.*iterable_data_set"),
         (
             lambda: fit(sb.SelectiveLoader(loader(), None, None, sb.traditional())),
             "SelectiveLoader.*torch DataLoader",
         ),
         (lambda: fit(loader(), digits()[1]), BESIDE_A_LOADER),
         (lambda: fit(loader(), batch_size=8), BESIDE_A_LOADER),
-        (lambda: fit(loader(), sample_weight=np.ones(160)), BESIDE_A_LOADER),
         (lambda: fit(np.zeros((5, 64)), np.zeros(4)), "same length.*4, 5.* rows"),
         (lambda: fit(*digits(), class_weight={0: 1.0}), "give sample_weight="),
         (lambda: fit(*digits(), validation_split=0.2), "give .*validation_data="),
         (lambda: fit(*digits(), batch_size="16"), "batch_size='16'.*write batch_size=16"),
         (lambda: fit(*digits(), shuffle="batch"), "True or False"),
         (lambda: SelectiveFit(net(), SB).stats, r"call fit\(\.\.\.\) first"),
-        (lambda: SelectiveFit(net(), SB).loader, r"call fit\(\.\.\.\) first"),
-        (lambda: SelectiveFit(net(), SB).state_dict(), r"call fit\(\.\.\.\) first"),
     ],
 )
 def test_what_cannot_be_scored_chosen_from_or_asked_for(ask, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         ask()
-
-
-def test_several_steps_in_one_execution():
-    trainer = SelectiveFit(net(steps_per_execution=2), SB)
-    with pytest.raises(ValueError, match=r"`steps_per_execution` .*1"):  # Keras's own
-        trainer.fit(*digits(), epochs=2, verbose=0)
-    assert trainer.stats.batches == 0
 
 
 JAX = """

@@ -72,15 +72,6 @@ def test_training_is_that_of_a_loop_of_one_s_own_bit_for_bit(name):
     assert stats == loader.stats
 
 
-@pytest.mark.parametrize("strategy", [sb.kakurenbo(), COINS], ids=lambda s: s.name)
-def test_a_batch_that_is_fetched_ahead_keeps_its_own_rows_and_losses(strategy):
-    module, trainer = fit(strategy, max_epochs=4)  # the module checks each batch against its rows
-    stats = passes_of(trainer).loader.stats
-    assert stats.batches == len(module.trained) == trainer.global_step
-    assert stats.kept == sum(map(len, module.trained))
-    assert len(set(module.batches_by_epoch())) > 1
-
-
 @pytest.mark.parametrize("strategy", [SB, COINS], ids=["sb", "coins"])
 def test_validation_comes_at_epochs_ends_after_batches_of_all_epochs_or_a_time(strategy):
     module, _ = fit(strategy)

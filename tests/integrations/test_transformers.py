@@ -1,4 +1,4 @@
-"""The Trainer trains on selected examples, and counts, schedules, logs and learns as it should."""
+"""The Trainer trains on selected examples, and counts, schedules, logs and resumes as it should."""
 
 import math
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 import selective_backprop as sb
 from selective_backprop.integrations import transformers as adapter
-from selective_backprop.integrations._transformers._checks import find_padding
+from selective_backprop.integrations._transformers._selection import find_padding
 from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 
@@ -164,6 +164,13 @@ def test_fractions_of_training_are_fractions_of_the_steps_where_steps_end_it(tmp
     assert abs(stats.candidates - (12 * 8 + 12 * 4)) <= 8
 
 
+def test_steps_are_known_ahead_if_examples_are_joined_but_rows_are_not_packed(tmp_path):
+    joined = {"data_collator": transformers.DataCollatorWithFlattening()}
+    speaks = {"model": text.speaker(), "data": text.spoken(48), "options": joined}
+    updates = text.trainer(tmp_path, text.selective(1 / 2), **speaks).get_train_dataloader()
+    assert (updates.count(2), updates.counts_candidates) == (12, False)
+
+
 def test_an_update_that_cannot_be_filled_is_refused(tmp_path):
     for strategy, options, message in (
         (
@@ -252,7 +259,7 @@ def test_rows_of_batches_of_different_widths_are_padded_with_what_they_mean(tmp_
 def test_token_ids_are_padded_with_the_tokenizer_s_token_or_else_with_the_model_s():
     for tokenizer, config, token in ((0, 5, 0), (None, 5, 5), (None, -1, 0), (None, None, 0)):
         ids = [SimpleNamespace(pad_token_id=each) for each in (tokenizer, config)]
-        assert find_padding(text.collate(text.spoken(2)), *ids, None)["input_ids"] == token
+        assert find_padding(*ids, None)["input_ids"] == token
 
 
 def test_rows_of_a_stream_are_padded_too_and_only_keys_that_were_given_must_exist(tmp_path):
@@ -296,3 +303,60 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(tmp_path,
         made.train()
         assert seen == {(made.model.config.num_labels, smoothing)}
         assert made.selective_loader._parts.pipeline.memory.label_noise.totals[0] >= 24
+
+
+def trained(folder, strategy, resume=None, **options):
+    chosen = {"num_train_epochs": 3, "save_strategy": "steps", "save_steps": 7}
+    made = text.trainer(folder, strategy, **(chosen | options))
+    made.train(resume_from_checkpoint=resume)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        (text.selective(1 / 3), {"gradient_accumulation_steps": 2, "save_steps": 3}),
+        (sb.infobatch(), {"max_steps": 25}),
+        (sb.infobatch(), {"num_train_epochs": 4}),
+        (WARM, {"save_steps": 6}),
+        (WARM, {"save_strategy": "epoch"}),
+        (WARM, {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
+        (sb.traditional(), {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
+    ],
+    ids=lambda each: each.name if isinstance(each, sb.Strategy) else ",".join(map(str, each)),
+)
+def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options):
+    whole = trained(tmp_path, strategy, **options)
+    checkpoints = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.split("-")[1]))
+    middle = checkpoints[len(checkpoints) // 2 - 1]
+    assert (middle / "selection-0-of-1.pt").is_file()
+    for saved in (middle, checkpoints[-1]):
+        resumed = trained(tmp_path, strategy, resume=str(saved), **options)
+        assert resumed.state.global_step == whole.state.global_step
+        assert resumed.selective_loader.stats == whole.selective_loader.stats
+        assert torch.equal(text.weights(resumed), text.weights(whole))
+        assert resumed.state.epoch == whole.state.epoch
+        assert resumed.args.ignore_data_skip is False  # as it was
+
+
+def test_a_checkpoint_without_selection_or_of_more_processes_is_refused(tmp_path):
+    trained(tmp_path, None, max_steps=7)
+    with pytest.raises(sb.ConfigurationError, match="saved without selection"):
+        trained(tmp_path, text.selective(), resume=True)
+    (tmp_path / "checkpoint-7" / "selection-0-of-2.pt").touch()
+    with pytest.raises(sb.ConfigurationError, match=r"another number of .* \(selection-0-of-2"):
+        trained(tmp_path, text.selective(), resume=True)
+
+
+def test_what_cannot_be_gone_on_from_is_not_saved(tmp_path):
+    trained(tmp_path, text.selective(), max_steps=7, save_only_model=True)
+    assert not (tmp_path / "checkpoint-7" / "selection-0-of-1.pt").exists()
+
+
+def test_a_second_training_begins_anew(tmp_path):
+    made = text.trainer(tmp_path, text.selective(), num_train_epochs=1)
+    made.train()
+    first = made.selective_loader
+    made.train()
+    assert made.selective_loader is not first
+    assert made.selective_loader.stats.candidates == first.stats.candidates

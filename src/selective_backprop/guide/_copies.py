@@ -88,13 +88,13 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     matter. Images of more than 32 pixels a side are compared at 32.
 
     Only images are searched for near copies: inputs `[channel, height, width]` of at most four
-    channels, and `[height, width]` that are square or of bytes, with sides of at least 8. Each
-    image is compared with only a few images, which a coarse search finds similar, so some near
-    copies are missed. Very simple images can be mistaken for near copies, so look at `pairs`.
+    channels, and `[height, width]` that are square or of bytes, with sides of at least 8. A coarse
+    search finds likely pairs, so some near copies are missed. Very simple images can be mistaken
+    for near copies, so look at `pairs`.
 
     The search needs 100 MB of memory, and another 7,500 bytes for each image of up to three
-    channels, or about 100 bytes for any other example. The loader and all random generators are
-    left as they were. What reading changes in your data set, such as a counter, stays changed.
+    channels, or about 100 bytes for any other example. Loader and random generators are left as
+    they were.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
@@ -107,13 +107,6 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
         LoaderError: if a loader shuffles or leaves examples out, or if examples change from one
             reading to the next, hold anything but tensors and arrays of numbers, or differ in size.
             For those that differ in size, pass a loader with `batch_size=1`.
-
-    Example:
-        >>> import torch
-        >>> inputs = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [1.0, 2.0]])
-        >>> copies = find_copies(torch.utils.data.TensorDataset(inputs, torch.tensor([0, 1, 0, 1])))
-        >>> copies.pairs.tolist(), copies.conflicts.tolist(), copies.subset.indices.tolist()
-        ([[0, 2]], [[0, 3]], [0, 1, 3])
     """
     near = check_number(
         "near", near, "0.99 allows for 2 % of the variance", above=0, most=1, optional=True
@@ -161,7 +154,6 @@ def _find(source: Source, near: float | None) -> Copies:
 
 
 def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
-    """Return rows of the parts, and empty the list of parts."""
     whole = torch.cat(parts)
     parts.clear()
     return whole if len(rows) == len(whole) else whole[rows]

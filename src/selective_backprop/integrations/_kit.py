@@ -23,22 +23,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils import data
+from torch.utils.data import DataLoader
 
-from selective_backprop import (
-    ConfigurationError,
-    LoaderError,
-    NonFinite,
-    Selection,
-    SelectiveLoader,
-    Strategy,
-)
+import selective_backprop as sb
 from selective_backprop._batches import losses as _losses
 from selective_backprop._batches import structure
 from selective_backprop._batches.losses import check_losses
@@ -104,15 +92,9 @@ INSTEAD = "Start a new training, or load only the model's weights."
 
 
 def require(framework: str, needed: str) -> None:
-    """Refuse a framework that is missing or too old.
+    """Refuse a framework that is missing, or older than the version that is needed.
 
-    Args:
-        framework: name of the framework on the package index, and as an extra of this package.
-        needed: the oldest version that works.
-
-    Raises:
-        ModuleNotFoundError: if the framework is missing.
-        ConfigurationError: if the framework is too old.
+    Its name is that on the package index, and that of an extra of this package.
     """
     advice = f"Install it: {installing(framework)}."
     try:
@@ -123,29 +105,29 @@ def require(framework: str, needed: str) -> None:
             f"installed. {advice}",
             name=framework,
         ) from None
-    if release(found) < release(needed):
-        raise ConfigurationError(
+    # Compared as numbers, 4.9 is before 4.57.
+    installed, least = (
+        [int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3]]
+        for text in (found, needed)
+    )
+    if installed < least:
+        raise sb.ConfigurationError(
             f"{framework} {found} is installed, but its adapter needs {needed} or newer. {advice}"
         )
-
-
-def release(text: str) -> tuple[int, ...]:
-    """Return up to three leading numbers of a version. Compared as numbers, 4.9 is before 4.57."""
-    return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])
 
 
 def refuse(reasons: Mapping[str, Any]) -> None:
     """Raise a `ConfigurationError` with the first of the reasons that applies."""
     for reason, applies in reasons.items():
         if applies:
-            raise ConfigurationError(reason)
+            raise sb.ConfigurationError(reason)
 
 
 def check_options(
-    pad: Mapping[str, float] | None, nonfinite: NonFinite | str
-) -> tuple[dict[str, float], NonFinite]:
+    pad: Mapping[str, float] | None, nonfinite: sb.NonFinite | str
+) -> tuple[dict[str, float], sb.NonFinite]:
     """Return these options of `SelectiveLoader`, for adapters that build it only in training."""
-    return check_pad(pad), choose("nonfinite", nonfinite, NonFinite)
+    return check_pad(pad), choose("nonfinite", nonfinite, sb.NonFinite)
 
 
 def check_loader(loader: Any) -> None:
@@ -179,19 +161,15 @@ def join_rows(
 class GivenLoss:
     """The user's loss function, for a framework that passes outputs and losses by its own ways.
 
-    Attributes:
-        losses: `callable(model, batch)` that returns one loss per example; None without a loss.
-        outputs: `callable(model, batch)` that returns outputs and targets, or None.
-
-    Raises:
-        ConfigurationError: if the strategy cannot work with the loss.
+    `losses(model, batch)` returns one loss per example, and `outputs(model, batch)` returns outputs
+    and targets. Each is None if the user's functions do not give it.
     """
 
     def __init__(
         self,
         loss_fn: Callable[..., Any] | None,
         losses: Callable[..., Any] | None,
-        strategy: Strategy,
+        strategy: sb.Strategy,
     ) -> None:
         check_loss(strategy, _losses.is_no_cross_entropy(loss_fn))
         self._loss_fn, self._strategy, self._warned = loss_fn, strategy, False
@@ -203,8 +181,8 @@ class GivenLoss:
 
     def record(
         self,
-        loader: SelectiveLoader,
-        selection: Selection,
+        loader: sb.SelectiveLoader,
+        selection: sb.Selection,
         losses: Tensor,
         targets: Tensor | None,
         outputs: Tensor | None,
@@ -245,28 +223,24 @@ class StateFile:
             torch.save(state, file)
 
     def load(self) -> dict[str, Any]:
-        """Return the saved state, without running any code from the file.
-
-        Raises:
-            ConfigurationError: if the file is missing or cannot be read.
-        """
+        """Return the saved state, without running any code from the file."""
         if not self.path.is_file():
             there = ", ".join(sorted(file.name for file in self.path.parent.glob("*-of-*.pt")))
             why = f", or by another number of processes ({there} is there)" if there else ""
-            raise ConfigurationError(
+            raise sb.ConfigurationError(
                 f"{self.path} is missing, so selection cannot continue from this checkpoint. It "
                 f"was saved without selection{why}. {INSTEAD}"
             )
         try:
             return torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # damaged bytes may make the reader raise anything
-            raise ConfigurationError(
+            raise sb.ConfigurationError(
                 f"{self.path} is damaged, so selection cannot continue from this checkpoint: "
                 f"{error}. {INSTEAD}"
             ) from error
 
 
-def unpack_selected(saved: Saved, device: torch.device, kind: Any = Selection) -> Any:
+def unpack_selected(saved: Saved, device: torch.device, kind: Any = sb.Selection) -> Any:
     """Return a sealed batch and its selection, which is of this kind, on the device."""
     found = unseal(saved, tuple)
     if len(found) != 2 or not isinstance(found[1], kind):
@@ -281,11 +255,7 @@ def save_streams(device: torch.device = CPU) -> dict[str, Any]:
 
 
 def read_streams(saved: Saved, device: torch.device = CPU) -> Callable[[], None]:
-    """Return a function that restores the random streams.
-
-    Raises:
-        ConfigurationError: if the saved state is damaged.
-    """
+    """Return a function that restores the random streams."""
     host, cuda = saved.fields("host", "cuda")
     streams, gpu = unseal(host, RandomStreams), None
     if cuda.value is not None and device.type == "cuda":
@@ -299,14 +269,14 @@ def read_streams(saved: Saved, device: torch.device = CPU) -> Callable[[], None]
     return put_back
 
 
-def drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler, **more: Any) -> Any:
+def drawing(loader: DataLoader[Any], sampler: Any, batches: data.BatchSampler, **more: Any) -> Any:
     """Return a copy of a loader with another sampler, in batches of the same size.
 
     A loader refuses a new sampler, and a new loader would lose what subclasses add. So the copy's
     attributes are set without the loader's check, and so are the attributes in `more`.
     """
     clone = unstarted(loader)
-    grouped = BatchSampler(sampler, batches.batch_size, batches.drop_last)
+    grouped = data.BatchSampler(sampler, batches.batch_size, batches.drop_last)
     changed = {"sampler": sampler, "batch_sampler": grouped, **more}
     for name, value in changed.items():
         object.__setattr__(clone, name, value)
@@ -316,39 +286,33 @@ def drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler, **more
 def deal_out(loader: DataLoader[Any], batches: Any, seed: int, **rank: Any) -> DataLoader[Any]:
     """Return a loader of one rank's examples, in an order that all ranks draw from the seed.
 
-    Args:
-        loader: a loader of all examples.
-        batches: the sampler of the loader's batches.
-        seed: the same on every rank.
-        rank: `num_replicas` and `rank` of a `DistributedSampler`.
-
-    Raises:
-        LoaderError: if the ranks might draw different orders.
+    `batches` is the sampler of the loader's batches, and `rank` holds `num_replicas` and `rank` of
+    a `DistributedSampler`. Loaders of which ranks might draw different orders are refused.
     """
-    if type(batches) is not BatchSampler:
-        raise LoaderError(
+    if type(batches) is not data.BatchSampler:
+        raise sb.LoaderError(
             f"a {type(batches).__name__} groups the loader's batches, and cannot be divided among "
             "several processes. Give the loader a batch_size= and a sampler."
         )
     shuffle = _shuffles(batches.sampler, loader)
-    dealt = DistributedSampler(loader.dataset, shuffle=shuffle, seed=seed, **rank)
+    dealt = data.DistributedSampler(loader.dataset, shuffle=shuffle, seed=seed, **rank)
     return drawing(loader, dealt, batches)
 
 
 def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
     """Return whether torch's own sampler draws all examples in a random order, once each."""
     dataset: Any = loader.dataset
-    if type(sampler) is SequentialSampler:
+    if type(sampler) is data.SequentialSampler:
         return False
-    if isinstance(sampler, RandomSampler):  # Accelerate derives from it
+    if isinstance(sampler, data.RandomSampler):  # Accelerate derives from it
         if not sampler.replacement and sampler.num_samples == len(dataset):
             return True
-        raise LoaderError(
+        raise sb.LoaderError(
             f"the sampler draws {sampler.num_samples} of {len(dataset)} examples"
             f"{', some more than once' if sampler.replacement else ''}, which cannot be divided "
             "among several processes. Divide them yourself, with a DistributedSampler."
         )
-    raise LoaderError(
+    raise sb.LoaderError(
         f"the sampler ({type(sampler).__name__}) cannot be divided among processes, because its "
         "order may differ between them. Use shuffle=True or False, or a DistributedSampler."
     )

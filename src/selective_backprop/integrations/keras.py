@@ -30,9 +30,8 @@ class SelectiveFit:
     `selection_rate`, the share of the examples that were trained on; `selection_score`, the mean of
     recent scores; and `selection_cost`, the cost as a share of that of training on everything.
 
-    If `keras.callbacks.BackupAndRestore` is among the callbacks, the state of selection, the random
-    streams and the layers' seeds are saved in its folder at each epoch's end. Interrupted training
-    then continues as if it had not been interrupted.
+    If `keras.callbacks.BackupAndRestore` is among the callbacks, interrupted training continues as
+    if it had not been interrupted: all that selection needs is saved in the callback's folder.
 
     Args:
         model: a compiled `keras.Model`, with one output and one loss unless `losses` is given.
@@ -115,19 +114,11 @@ class SelectiveFit:
         earlier, self._loaded = self._loaded, None
         if earlier is None and self._feed is not None and options.get("initial_epoch"):
             earlier = self._feed.state()
+        given, steps = (self._losses, self._options), options.get("steps_per_epoch")
+        feed = self._feed = Feed(self._model, source, self._strategy, *given, epochs, steps)
         listed, kind = keras.tree.flatten(callbacks or []), keras.callbacks.BackupAndRestore
         folders = [Path(one.backup_dir) for one in listed if isinstance(one, kind)]
-        feed = self._feed = Feed(
-            self._model,
-            source,
-            self._strategy,
-            self._losses,
-            self._options,
-            epochs=epochs,
-            steps=options.get("steps_per_epoch"),
-            folder=next(iter(folders), None),
-            earlier=earlier,
-        )
+        feed.folder, feed.earlier = next(iter(folders), None), earlier
         hook = self._model.register_forward_hook(feed.hear) if feed.records else nullcontext()
         with hook, warnings.catch_warnings():
             # Keras mistakes the end of an epoch for the end of the data.

@@ -96,8 +96,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
     after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
-    first examples are taken. The loader and all random generators are left as they were. What
-    reading changes in your data set, such as a counter, stays changed.
+    first examples are taken. Loader and random generators are left as they were.
 
     Copies are counted within the sample, so their share of the whole data set may be larger. Only
     `find_copies` finds near copies. An integer of each example that is its index in the data set is
@@ -179,7 +178,7 @@ def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
 def estimate_wrong_labels(
     numbers: Float[Tensor, "example number"], labels: Int64[Tensor, " example"]
 ) -> WrongLabels:
-    """Estimate how many labels are wrong, from inputs as numbers and their labels.
+    """Estimate the share of wrong labels, its standard error, and an upper bound.
 
     A ridge regression on random features predicts each label from all other examples. Among the
     examples with the surest predictions, every label that disagrees with its prediction counts as
@@ -187,9 +186,6 @@ def estimate_wrong_labels(
     often among three times as many examples, classes are hard to tell apart, and only an upper
     bound is known. The same holds if even the surest predictions have more than half of the errors
     of always guessing the largest class.
-
-    Returns the share of wrong labels (None for hard classes), its standard error, and an upper
-    bound. All are None if there are too few examples or classes, or too many classes.
 
     Source:
         Patrini et al. 2017, arXiv:1609.03683, section 4.2, also estimate noise where predictions
@@ -210,7 +206,7 @@ def estimate_wrong_labels(
     share = max(SUREST, min(MOST_SURE, LEAST_SURE / len(labels)))
 
     def disagreeing(share: float) -> tuple[float, int]:
-        """Return which share of the surest disagrees, weighted by class, and how many they are."""
+        # Which share of the surest disagrees, weighted by class, and how many they are.
         sure = ranks < (share * counts).ceil()[predictions]
         of_class = predictions[sure].bincount(minlength=len(classes)).clamp(min=1)
         wrong = (predictions != labels)[sure].double()
@@ -228,7 +224,6 @@ def estimate_wrong_labels(
 
 
 def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "example feature"]:
-    """Return random features of the inputs, from a random layer of rectified units."""
     numbers = normalize(numbers.nan_to_num(0.0, 0.0, 0.0))
     generator = torch.Generator().manual_seed(0)
     size = max(10, min(FEATURES, len(numbers) // 4))

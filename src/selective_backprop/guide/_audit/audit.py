@@ -16,12 +16,12 @@ from selective_backprop.guide._audit.ranked_examples import Suspects, Table
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
-    A *look* is one time that the model sees an example. At each look, the model's *doubt* about the
-    label is `(q − p) / (q + p)`, from −1 to 1. `p` is the probability of the label, and `q` is the
-    probability of the likeliest other class. The *suspicion* of an example is the mean doubt over
-    all looks. The k-th look has weight k, because the model knows little at first. One made-up look
-    with a doubt of −1 is added, so that an example with few looks gets a low suspicion. The model
-    also doubts hard examples with right labels, so inspect examples before you remove them.
+    At each *look* at an example, the model's *doubt* about the label is `(q − p) / (q + p)`, from
+    −1 to 1. `p` is the probability of the label, and `q` that of the likeliest other class. The
+    *suspicion* of an example is the mean doubt over all looks. The k-th look has weight k, because
+    the model knows little at first. One made-up look with a doubt of −1 is added, so that few looks
+    give a low suspicion. The model also doubts hard examples with right labels, so inspect examples
+    before you remove them.
 
     Args:
         evidence: what is known about each example:
@@ -91,12 +91,6 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
     Returns:
         Columns by name, each an array `[example]`; the first column is `index`. An unknown value is
         NaN, or −1 in a column of whole numbers.
-
-    Example:
-        >>> import numpy as np, selective_backprop as sb
-        >>> table = sb.guide.example_table(np.array([[0.5, 2.0], [0.25, np.nan]]))
-        >>> {name: column.tolist() for name, column in table.items()}
-        {'index': [0, 1], 'loss_0': [0.5, 2.0], 'loss_1': [0.25, nan]}
     """
     if isinstance(evidence, Ledger):
         columns = _of_ledger(evidence)

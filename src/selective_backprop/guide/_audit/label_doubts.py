@@ -14,10 +14,10 @@ from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndic
 
 # What `Doubts` holds of each example: the type, and what stands there before the first look.
 COLUMNS: dict[str, tuple[torch.dtype, float]] = {
-    "total": (torch.float32, 0),
-    "weight": (torch.float32, 0),
+    "total": (torch.float32, 0),  # weighted sum of its doubts
+    "weight": (torch.float32, 0),  # sum of the weights
     "looks": (torch.int32, 0),
-    "label": (torch.int32, -1),
+    "label": (torch.int32, -1),  # this and the rest are of the last look
     "prediction": (torch.int32, -1),
     "confidence": (torch.float32, torch.nan),
 }
@@ -87,14 +87,6 @@ class Doubts:
 
     Args:
         examples: number of examples in the data set, at least 1.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> doubts = sb.guide.Doubts(3)
-        >>> outputs = torch.tensor([[4.0, 0.0], [0.0, 4.0], [0.0, 4.0]])
-        >>> doubts.note(torch.arange(3), outputs, torch.tensor([0, 0, 1]))
-        >>> sb.guide.audit(doubts).top(1 / 3).tolist()
-        [1]
     """
 
     def __init__(self, examples: int) -> None:
@@ -166,11 +158,7 @@ class Doubts:
         )
 
     def on_host(self) -> dict[str, Tensor]:
-        """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
-
-        `total` is the weighted sum of an example's doubts, `weight` the sum of the weights, `looks`
-        their number. `label`, `prediction` and `confidence` come from the last look, if any.
-        """
+        """Wait for the device, and return what was noted as tensors `[example]` on the CPU."""
         self._late.wait()
         return {name: column.to("cpu", copy=True) for name, column in self._columns.items()}
 

@@ -28,9 +28,10 @@ def write_table(table: Table, path: str | Path) -> None:
 
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
-        path: a `.csv` file has floats of seven digits, empty cells for NaN, and apostrophes before
-            texts that look like formulas, as in `Suspects.write_csv`. A `.parquet` file keeps the
-            columns' types; writing it needs pandas and pyarrow.
+        path: a `.csv` file has floats of seven digits, and empty cells for NaN. It has apostrophes
+            before texts that a spreadsheet would take for formulas: those that begin with =, +, −,
+            @ or a line break, unless they are numbers. A `.parquet` file keeps the columns' types;
+            writing it needs pandas and pyarrow.
 
     Raises:
         ConfigurationError: if the ending or a column's length is wrong, or a package is missing.
@@ -117,11 +118,10 @@ class Suspects:
         confidences: Float[np.ndarray, " example"] | None = None,
         estimated: int | None = None,
     ) -> "Suspects":
-        """Rank the examples of a data set; arrays are in the data set's order.
+        """Rank the examples of a data set by their mean doubts, in [−1, 1], as `audit` does.
 
-        `doubts` are the mean doubts over all looks, in [−1, 1], as `audit` explains them. Examples
-        without looks or without a finite mean are left out. Unless the number of wrong labels is
-        `estimated`, a made-up look with a doubt of −1 is added to each example's looks.
+        Arrays are in the data set's order. Examples without looks, or whose mean is not finite, are
+        left out.
         """
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count, added = looks[seen].astype(np.float64), estimated is None
@@ -155,15 +155,14 @@ class Suspects:
     def likely(self, count: int | None = None) -> list[str]:
         """Say why the model probably doubts each of the most suspicious examples.
 
-        If a model has learned little of a class, it also doubts right labels of this class, though
-        less than wrong ones. All ranked examples that are not suspects count as learned.
+        All ranked examples that are not suspects count as learned. If many labels are wrong, most
+        suspects that are not called "wrong" can be wrong, too.
 
         Args:
             count: how many examples to explain, the most suspicious first; None for all suspects.
 
         Returns:
-            For each example one of these; in our trials, the first kinds were wrong most often. If
-            many labels are wrong, most suspects of the other kinds can be wrong, too.
+            For each example one of these:
 
             - "wrong": the mean doubt about its label exceeds the mean belief in the labels of
               learned examples (belief is the negated doubt);
@@ -227,9 +226,8 @@ class Suspects:
     ) -> None:
         """Write the ranked examples as CSV, one line per example, the most suspicious first.
 
-        If labels are known, the column `likely` holds what `likely()` returns. An apostrophe is put
-        in front of text that a spreadsheet would take for a formula: text that begins with =, +, −,
-        @ or a line break, unless it is a number.
+        If labels are known, the column `likely` holds what `likely()` returns. Texts that look like
+        formulas get an apostrophe, as in `write_table`.
 
         Args:
             path: path of the file.

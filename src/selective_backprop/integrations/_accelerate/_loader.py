@@ -12,14 +12,8 @@ from accelerate.state import GradientState
 from torch import nn
 
 from selective_backprop import ConfigurationError, Selection, SelectiveLoader, Strategy
+from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._accelerate._shard import own_shard, seed_name
-from selective_backprop.integrations._kit import (
-    Saved,
-    StateFile,
-    WeighingLoss,
-    seal,
-    unpack_selected,
-)
 
 END = object()
 SEEDS = 2**64  # a seed has 64 bits
@@ -76,16 +70,16 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self.gradient_state = GradientState()
         self._accelerator = accelerator
         self._name = name
-        self._loss: WeighingLoss | None = None
+        self._loss: kit.WeighingLoss | None = None
         self._ahead: Any = END
         self._over = 0  # batches of the running epoch that the inner loader does not count
         self._live: weakref.ref[Generator[Any]] | None = None
 
     @property
-    def loss_fn(self) -> WeighingLoss:
+    def loss_fn(self) -> kit.WeighingLoss:
         """The loss function to call in your loop, like `SelectiveLoader.loss_fn`."""
         loss = self._loader.loss_fn
-        assert isinstance(loss, WeighingLoss)
+        assert isinstance(loss, kit.WeighingLoss)
         if self._loss is None:
             self._loss, loss.ahead = loss, True
         return loss
@@ -160,19 +154,14 @@ class AcceleratedLoader(DataLoaderStateMixin):
             "loader": self._loader.state_dict(),
             "seed": None if seed is None else getattr(sampler, seed),
             "over": self._over if waits else 0,
-            "ahead": seal((self._ahead, selection)) if waits else None,
+            "ahead": kit.seal((self._ahead, selection)) if waits else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or of a loader that was built differently.
-                In this case nothing is changed.
-        """
-        loader, seed, over, ahead = Saved(state).fields("loader", "seed", "over", "ahead")
+        """Continue from `state_dict()`; a state that does not fit is refused, with no change."""
+        loader, seed, over, ahead = kit.Saved(state).fields("loader", "seed", "over", "ahead")
         device, kind = self._accelerator.device, Selection | NoneType
-        read = partial(unpack_selected, device=device, kind=kind)
+        read = partial(kit.unpack_selected, device=device, kind=kind)
         batch, selection = ahead.maybe(read) or (END, None)
         more = over.whole(0, 1)
         drawn_from = seed.maybe(lambda saved: saved.whole(-SEEDS, SEEDS))
@@ -186,10 +175,9 @@ class AcceleratedLoader(DataLoaderStateMixin):
         if loss is not None and selection is not None:
             loss.hand_out(self._ahead, selection)
 
-    def _file(self, folder: str) -> StateFile:
-        accelerator = self._accelerator
-        rank, ranks = accelerator.process_index, accelerator.num_processes
-        return StateFile.of_rank(folder, self._name, rank, ranks)
+    def _file(self, folder: str) -> kit.StateFile:
+        rank, ranks = self._accelerator.process_index, self._accelerator.num_processes
+        return kit.StateFile.of_rank(folder, self._name, rank, ranks)
 
 
 def _loaders_of(accelerator: Accelerator) -> Loaders:

@@ -12,12 +12,7 @@ from accelerate.data_loader import (
     SeedableRandomSampler,
 )
 from accelerate.utils import DistributedType, broadcast_object_list
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-)
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 from selective_backprop import LoaderError
 from selective_backprop.integrations._kit import deal_out, drawing, refuse
@@ -37,14 +32,6 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
     a `DistributedSampler` with the same seed in every process replaces the loader's sampler, and
     shuffles if the loader did. All processes get equally many examples. If the examples cannot be
     divided evenly, a few come up twice.
-
-    Args:
-        accelerator: the accelerator of this process.
-        loader: a loader, prepared or not. With several processes, a stream's must be prepared.
-
-    Raises:
-        ConfigurationError: if selection does not support an option of the accelerator.
-        LoaderError: if the loader's examples cannot be divided among the processes.
     """
     check_accelerator(accelerator)
     kind = type(loader)  # isinstance() would see the class of the loader inside a prepared one

@@ -22,9 +22,11 @@ KEPT = 2  # states; Keras may be interrupted before it writes its own backup of 
 class Feed(keras.callbacks.Callback, IterableDataset):
     """The batches that `fit` trains on, and the callback that numbers epochs and keeps states.
 
-    It must be the first callback, so that others find selection's numbers in the logs. The state
-    `earlier` is used if `fit` begins with its epoch and Keras's backup, in `folder`, has none.
+    It must be the first callback, so that others find selection's numbers in the logs.
     """
+
+    folder: Path | None = None  # of Keras's backup
+    earlier: dict[str, Any] | None = None  # a state for the first epoch, if the backup has none
 
     def __init__(
         self,
@@ -33,14 +35,11 @@ class Feed(keras.callbacks.Callback, IterableDataset):
         strategy: sb.Strategy,
         losses: Any,
         options: dict[str, Any],
-        *,
         epochs: int,
-        steps: int | None,
-        folder: Path | None,
-        earlier: dict[str, Any] | None,
+        steps: int | None,  # in an epoch, if `fit` says so
     ) -> None:
         super().__init__()
-        self._epochs, self._steps, self._folder, self._earlier = epochs, steps, folder, earlier
+        self._epochs, self._steps = epochs, steps
         self._terms, needs = strategy.selector.terms, strategy.needs
         self._epoch, self._begun = 0, None  # between two epochs, the next one; the first of `fit`
         self._given = 0  # batches that `fit` got to train on
@@ -159,9 +158,9 @@ class Feed(keras.callbacks.Callback, IterableDataset):
         logs["selection_rate"] = counts.rate
         logs["selection_score"] = math.nan if scores is None else scores.mean
         logs["selection_cost"] = counts.cost / (counts.plain_cost or math.nan)
-        if self._folder is not None:
+        if self.folder is not None:
             self._file(self._epoch).save(self.state())
-            for old in sorted(self._folder.glob("selection-*.pt"))[:-KEPT]:
+            for old in sorted(self.folder.glob("selection-*.pt"))[:-KEPT]:
                 old.unlink()
 
     def state(self) -> dict[str, Any]:
@@ -180,12 +179,12 @@ class Feed(keras.callbacks.Callback, IterableDataset):
         return {str(number): variable for number, variable in enumerate(others)}
 
     def _file(self, epoch: int) -> kit.StateFile:
-        return kit.StateFile((self._folder or Path()) / f"selection-{epoch:06d}.pt")
+        return kit.StateFile((self.folder or Path()) / f"selection-{epoch:06d}.pt")
 
     def _go_on(self, epoch: int) -> None:
         """Continue from the epoch's state; if it is damaged, or of another model, do nothing."""
-        state = self._earlier
-        if self._folder is not None and self._file(epoch).path.exists():
+        state = self.earlier
+        if self.folder is not None and self._file(epoch).path.exists():
             state = self._file(epoch).load()
         if state is None or state["epoch"] != epoch:
             if epoch:

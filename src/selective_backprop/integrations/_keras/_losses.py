@@ -27,12 +27,6 @@ class CompiledLoss:
 
     If an example has several positions, its loss is the mean over them. Positions that Keras masks
     and positions of class `ignore_class` are left out. The sample weight multiplies the loss.
-
-    Attributes:
-        axes: number of axes that the latest losses had before the mean over positions.
-        smoothing: the label smoothing of the loss, in [0, 1].
-        no_cross_entropy: the name of the loss if it is one of Keras's but no cross-entropy.
-        has_classes: whether outputs are class scores.
     """
 
     def __init__(self, model: Any) -> None:
@@ -50,9 +44,11 @@ class CompiledLoss:
         self._own = getattr(keras.losses, name, None) is not named  # written by the user
         kind = name.lower().replace("_", "").removesuffix("crossentropy")
         self._entropy = kind if kind in CROSS_ENTROPIES and not self._own else None
+        # The name of the loss if it is one of Keras's but no cross-entropy.
         self.no_cross_entropy = name if not self._own and self._entropy is None else None
         self.has_classes = self._entropy in ("sparsecategorical", "categorical")
-        self.axes, self.smoothing = 1, float(getattr(found, "label_smoothing", 0.0) or 0.0)
+        self.axes = 1  # of the latest losses, before the mean over positions
+        self.smoothing = float(getattr(found, "label_smoothing", 0.0) or 0.0)
         self._gives_logits = getattr(found, "from_logits", False)
         self._axis, self._ignored = getattr(found, "axis", -1), getattr(found, "ignore_class", None)
         self._checked = False  # whether the first losses were found to be cross-entropies

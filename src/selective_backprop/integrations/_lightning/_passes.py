@@ -9,65 +9,32 @@ are trained on, not when they are fetched.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from selective_backprop import ConfigurationError, LoaderError, Selection, SelectiveLoader, Stats
-from selective_backprop.integrations._kit import (
-    GivenLoss,
-    Saved,
-    check_losses,
-    seal,
-    unpack_selected,
-    unseal,
-)
-
-
-class Fetched(NamedTuple):
-    """A batch that was fetched but not yet trained on, with its selection."""
-
-    batch: Any
-    selection: Selection
+import selective_backprop as sb
+from selective_backprop.integrations import _kit as kit
 
 
 class Passes:
     """Pass after pass over a selective loader, one for each of Lightning's epochs.
 
-    Args:
-        loader: yields each batch with its selection.
-        device: the batches' device.
-        given: the loss that the module trains on.
-        sized: whether the length of every epoch is known before it begins.
-
-    Attributes:
-        current: the batch that is trained on; None between two steps.
-        selection: the selection of the current training batch; None before the first batch.
-        filed: whether the current training batch's losses went through `loss`.
-        idle: whether no batch was fetched from the loader yet.
-        before: the loader's counts when the current pass began.
+    `sized` says whether the length of every epoch is known before it begins.
     """
 
     def __init__(
-        self,
-        loader: SelectiveLoader,
-        device: torch.device,
-        given: GivenLoss,
-        *,
-        sized: bool,
+        self, loader: sb.SelectiveLoader, device: torch.device, given: kit.GivenLoss, *, sized: bool
     ) -> None:
-        self.loader = loader
-        self._given = given
-        self.sized = sized
-        self.current: Fetched | None = None
-        self.selection: Selection | None = None
-        self.filed = False
-        self.idle = True
-        self.before = loader.stats
-        self._device = device
+        self.loader, self._device, self._given, self.sized = loader, device, given, sized
+        self.current: Any = None  # batch and selection that are trained on; None between two steps
+        self.selection: sb.Selection | None = None  # of the latest training batch
+        self.filed = False  # whether that batch's losses went through `loss`
+        self.idle = True  # whether nothing was fetched yet
+        self.before = loader.stats  # when the current pass began
         self._running: Any = None
-        self._ahead: deque[Fetched] = deque()
+        self._ahead: deque[tuple[Any, sb.Selection]] = deque()  # fetched, but not yet trained on
         self._taken = 0
         self._length: int | None = None
         self._ended = False
@@ -75,11 +42,7 @@ class Passes:
         self._lives_on_losses = terms.reweights or (needs is not None and needs.recordings)
 
     def length(self) -> int:
-        """Return the number of batches of the current pass; between passes, of the next one.
-
-        Raises:
-            TypeError: if the strategy does not know this number before every epoch.
-        """
+        """Return the number of batches of the current pass; between passes, of the next one."""
         if not self.sized:
             raise TypeError(
                 f"{self.loader.strategy.name} does not know in advance how many batches an epoch "
@@ -94,38 +57,28 @@ class Passes:
         """
         if self._is_complete:
             self._finish()
-        for fetched in tuple(self._ahead):
-            yield fetched.batch
+        for batch, _ in tuple(self._ahead):
+            yield batch
         while (fetched := self._fetch()) is not None:
             self._ahead.append(fetched)
-            yield fetched.batch
+            yield fetched[0]
 
     def take(self) -> None:
-        """Note that training on the oldest fetched batch starts now.
-
-        Raises:
-            LoaderError: if no fetched batch is left: training must be using another loader's.
-        """
+        """Note that training on the oldest fetched batch starts now."""
         if not self._ahead:
-            raise LoaderError(
+            raise sb.LoaderError(
                 "Lightning trains on a batch that the LightningLoader did not yield. Return only "
                 "the LightningLoader from train_dataloader(), not with others or inside another."
             )
         self.current = self._ahead.popleft()
-        self.selection, self.filed = self.current.selection, False
+        self.selection, self.filed = self.current[1], False
         self._taken += 1
 
     def loss(self, losses: Tensor, targets: Tensor | None, outputs: Tensor | None) -> Tensor:
-        """Return the weighted mean of the current batch's losses, and record the losses.
-
-        Strategies such as `auto` record plain cross-entropies instead, computed from `outputs`.
-
-        Raises:
-            LossError: if there is not one loss per row.
-        """
+        """Return the weighted mean of the current batch's losses, and record the losses."""
         if self.selection is None:
-            raise LoaderError("selected_loss() was called before the first batch was trained on")
-        losses = check_losses(losses, len(self.selection.weights))
+            raise sb.LoaderError("selected_loss() was called before the first batch was trained on")
+        losses = kit.check_losses(losses, len(self.selection.weights))
         self.filed = True
         if self.selection.indices is not None:
             end = "end training_step with selected_loss(self, losses, targets, outputs)"
@@ -137,21 +90,19 @@ class Passes:
         """Refuse a step that ignored weights or losses although the strategy needs them."""
         if self.filed or not self._lives_on_losses:
             return
-        raise ConfigurationError(
+        raise sb.ConfigurationError(
             f"{self.loader.strategy.name} weighs the rows of a batch or learns from their losses, "
             "but training_step did not pass them on. Compute one loss per row, such as losses = "
             'cross_entropy(outputs, targets, reduction="none"), and return selected_loss(self, '
             "losses, targets), from selective_backprop.integrations.lightning."
         )
 
-    def end_pass(self, *, resumable: bool) -> Stats:
+    def end_pass(self, *, resumable: bool) -> sb.Stats:
         """End the pass with Lightning's epoch, and return the counts from before the pass.
 
         Candidates after the last full batch are scored, and wait or are dropped, as at the end of
-        any loop. If Lightning ended the epoch early, the rest of the pass is left out.
-
-        Args:
-            resumable: whether an unfinished pass stays open, because training may resume in it.
+        any loop. If Lightning ended the epoch early, the rest of the pass is left out, unless it is
+        `resumable`, because training may go on in it.
         """
         before = self.before
         if self._is_complete:
@@ -166,17 +117,15 @@ class Passes:
             return not self._ahead
         return self._length is not None and self._taken >= self._length
 
-    def _fetch(self) -> Fetched | None:
+    def _fetch(self) -> tuple[Any, sb.Selection] | None:
         if self._ended:
             return None
         self.idle = False
         if self._running is None:
             self._open()
-        try:
-            return Fetched(*next(self._running))
-        except StopIteration:
-            self._ended = True
-            return None
+        fetched = next(self._running, None)
+        self._ended = fetched is None
+        return fetched
 
     def _open(self) -> None:
         """Begin the next pass, or continue a saved one."""
@@ -190,7 +139,7 @@ class Passes:
         if self._fetch() is not None:
             if not self.loader._source.indexed:  # of a stream, torch only estimates the length
                 return self._break_off()
-            raise LoaderError(
+            raise sb.LoaderError(
                 f"an epoch of {self._length} batches continues after its last batch. This is a "
                 "bug in selective_backprop: please report it, with the loader and the strategy."
             )
@@ -214,37 +163,29 @@ class Passes:
     def state_dict(self, *, repeats: bool = False) -> dict[str, Any]:
         """Return the state of training, with the batches that were fetched ahead.
 
-        Args:
-            repeats: whether Lightning will train again on a batch in the middle of a step.
-
-        Raises:
-            BatchError: if a batch that was fetched ahead cannot be saved.
+        `repeats` says whether Lightning will train again on the batch of an unfinished step.
         """
         again = [self.current] if repeats and self.current is not None else []
         return {
             "loader": self.loader.state_dict(),
-            "ahead": [seal(tuple(fetched)) for fetched in (*again, *self._ahead)],
+            "ahead": [kit.seal(fetched) for fetched in (*again, *self._ahead)],
             "taken": self._taken - len(again),
             "length": self._length,
             "ended": self._ended,
-            "before": seal((self.before,)),
+            "before": kit.seal((self.before,)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
+        """Continue from `state_dict()`; a state that does not fit is refused, with no change.
 
         If a stream cannot resume within an epoch, a new epoch begins after the fetched batches.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or of a loader that was built differently.
-                In this case nothing is changed.
         """
-        loader, ahead, taken, length, ended, before = Saved(state).fields(
+        loader, ahead, taken, length, ended, before = kit.Saved(state).fields(
             "loader", "ahead", "taken", "length", "ended", "before"
         )
-        batches = [Fetched(*unpack_selected(packed, self._device)) for packed in ahead.items()]
-        steps, most, over = taken.whole(), length.maybe(Saved.whole), ended.flag()
-        (stats,) = unseal(before, tuple)
+        batches = [kit.unpack_selected(packed, self._device) for packed in ahead.items()]
+        steps, most, over = taken.whole(), length.maybe(kit.Saved.whole), ended.flag()
+        (stats,) = kit.unseal(before, tuple)
         with loader.inside():
             self.loader.load_state_dict(loader.value)
         self._reset()

@@ -29,32 +29,21 @@ from transformers import DataCollatorWithFlattening
 
 from selective_backprop import BatchError, ConfigurationError, Selection
 from selective_backprop.integrations._kit import drawing, join_rows, kept_random_streams, move_batch
-from selective_backprop.integrations._transformers._model_losses import (
-    LENGTHS,
-    ModelLosses,
-    OwnLosses,
-)
+from selective_backprop.integrations._transformers._model_losses import LENGTHS
 
 Lengths: TypeAlias = list[Sequence[int]]  # for each row, the lengths of its documents in tokens
 Selected: TypeAlias = tuple[dict[str, Tensor], Selection]  # padded documents
-PADDING = {"input_ids": 0, "labels": -100}
+PADDING: Mapping[str, float] = {"input_ids": 0, "labels": -100}
 BOUNDS = ("position_ids", "cu_seq_lens_q")
 SAMPLERS = (RandomSampler, SeedableRandomSampler, SequentialSampler, DistributedSampler)
 
 
 class Documents(Dataset[dict[str, Tensor]]):
-    """The documents of a data set's rows, in the rows' order.
-
-    Args:
-        rows: a map-style data set of `input_ids`, and of `labels` if they differ.
-        lengths: the lengths of each row's documents; None if each row is one document.
-    """
+    """The documents of a data set's rows of `input_ids`, and of `labels` if they differ."""
 
     def __init__(self, rows: Any, lengths: Lengths | None) -> None:
-        self._rows, self._lengths = rows, lengths
-        counts = np.ones(len(rows), dtype=np.int64)
-        if lengths is not None:
-            counts = np.array([len(row) for row in lengths])
+        self._rows, self._lengths = rows, lengths  # without lengths, each row is one document
+        counts = np.array([1] * len(rows) if lengths is None else [len(row) for row in lengths])
         self._row = np.repeat(np.arange(len(rows)), counts)
         self._first = counts.cumsum() - counts  # number of each row's first document
 
@@ -62,53 +51,29 @@ class Documents(Dataset[dict[str, Tensor]]):
         return len(self._row)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return self.__getitems__([index])[0]
-
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Tensor]]:
-        """Return several documents; each row is read once."""
-        rows, place = np.unique(self._row[indices], return_inverse=True)
-        read = getattr(self._rows, "__getitems__", None)
-        numbers = rows.tolist()
-        found = read(numbers) if read else [self._rows[row] for row in numbers]
-        cut = [self._cut(row, number) for row, number in zip(found, numbers, strict=True)]
-        return [
-            {key: parts[index - self._first[rows[at]]] for key, parts in cut[at].items()}
-            for index, at in zip(indices, place, strict=True)
-        ]
-
-    def _cut(self, row: Mapping[str, Any], number: int) -> dict[str, Sequence[Tensor]]:
-        """Return a row's tokens and labels, document by document."""
+        number = int(self._row[index])
+        row, place = self._rows[number], index - self._first[number]
         tokens = torch.as_tensor(row["input_ids"])
-        columns = {"input_ids": tokens, "labels": torch.as_tensor(row.get("labels", tokens))}
-        if self._lengths is None:
-            return {key: [column] for key, column in columns.items()}
-        lengths = list(self._lengths[number])
+        labels = torch.as_tensor(row.get("labels", tokens))
+        lengths = [len(tokens)] if self._lengths is None else list(self._lengths[number])
         if sum(lengths) != len(tokens):
             raise BatchError(
                 f"the documents of row {number} have {sum(lengths)} tokens together, but the row "
                 f"has {len(tokens)}; seq_lengths or position_ids must cover the whole row"
             )
-        return {key: column.split(lengths) for key, column in columns.items()}
+        columns = {"input_ids": tokens, "labels": labels}
+        return {key: column.split(lengths)[place] for key, column in columns.items()}
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How documents lie in the rows of a loader, and how chosen documents are packed.
-
-    Attributes:
-        documents: the data set of documents.
-        per_batch: number of documents in a training batch: as many as the loader's batches have
-            on average.
-        most: highest number of tokens in a training batch: as in a batch of the longest rows. None
-            if each row is one document.
-        collate: joins documents into one row.
-        accelerator: the accelerator of this process.
-    """
+    """How documents lie in the rows of a loader, and how chosen documents are packed."""
 
     documents: Documents
-    per_batch: int
+    per_batch: int  # documents in a training batch: as in the loader's batches on average
+    # Tokens in a training batch, at most: as in the longest rows. None if rows are documents.
     most: int | None
-    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]]
+    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]]  # joins documents into one row
     accelerator: Accelerator
 
     def is_full(self, waiting: list[Selected]) -> bool:
@@ -128,7 +93,7 @@ class Packing:
         room, fits, rest = self.most, [], []
         lengths = torch.cat([batch["length"] for batch, _ in waiting])
         for place, length in enumerate(lengths.tolist()):
-            if length <= room or not fits:
+            if length <= room:  # as is the first, since no document is longer than a row
                 fits.append(place)
                 room -= length
             else:
@@ -154,23 +119,15 @@ class Packing:
         )
         return {**packed, LENGTHS: batch["length"]}
 
-    def losses(self, inside: ModelLosses | OwnLosses) -> Callable[[nn.Module, Any], Tensor]:
-        """Return a callable that packs a padded batch, and returns one loss per document."""
-
-        def each(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-            device = self.accelerator.device
-            packed = move_batch(self.pack(batch), device)
-            with kept_random_streams(device):  # the caller keeps only the CPU's
-                return inside(model, packed)
-
-        return each
+    def losses(self, inside: Any, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return one loss per document of a padded batch; `inside` computes those of a row."""
+        device = self.accelerator.device
+        packed = move_batch(self.pack(batch), device)
+        with kept_random_streams(device):  # the caller keeps only the CPU's
+            return inside(model, packed)
 
     def loader(self, rows: DataLoader[Any]) -> DataLoader[Any]:
-        """Return a loader that draws padded documents as the given loader draws rows.
-
-        Raises:
-            ConfigurationError: if the loader's sampler orders rows by their contents.
-        """
+        """Return a loader that draws padded documents as the given loader draws rows."""
         batches: Any = rows.batch_sampler
         documents: Any = self.documents
         sampler: Any = getattr(batches, "sampler", None)
@@ -181,13 +138,8 @@ class Packing:
                 "train_sampling_strategy='random' or 'sequential'."
             )
         if isinstance(sampler, DistributedSampler):
-            sampler = DistributedSampler(
-                documents,
-                sampler.num_replicas,
-                sampler.rank,
-                shuffle=sampler.shuffle,
-                seed=sampler.seed,
-            )
+            place, order = (sampler.num_replicas, sampler.rank), (sampler.shuffle, sampler.seed)
+            sampler = DistributedSampler(documents, *place, *order)
         else:
             sampler = copy.copy(sampler)
             sampler.data_source = documents
@@ -211,18 +163,11 @@ def pad_documents(documents: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def find_packing(
-    loader: DataLoader[Any], batch: Any, collator: Any, accelerator: Accelerator
+    loader: DataLoader[Any], collator: Any, accelerator: Accelerator
 ) -> Packing | None:
     """Return how several documents lie in a row of a loader; None if each row is one example.
 
-    Args:
-        loader: the loader to select from.
-        batch: two collated examples, which show whether examples are joined; None for a stream.
-        collator: the Trainer's own collator.
-        accelerator: the accelerator of this process.
-
-    Raises:
-        ConfigurationError: if documents are joined but cannot be separated again.
+    `collator` is the Trainer's own, which the loader's may wrap.
     """
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
@@ -234,6 +179,10 @@ def find_packing(
                 "or pad: packing=False and padding_free=False in SFTConfig."
             )
         return None
+    if loader.collate_fn is None:
+        return None
+    with kept_random_streams(None):  # two examples show whether the collator joins them
+        batch = loader.collate_fn([dataset[0], dataset[0]])
     if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
         return None
     joins = len(batch["input_ids"]) == 1

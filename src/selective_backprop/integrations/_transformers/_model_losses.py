@@ -30,15 +30,11 @@ LENGTHS = "selection_lengths"  # the batch key with the lengths of a packed row'
 
 
 class Target(Enum):
-    """The kind of a model's labels.
+    """The kind of a model's labels."""
 
-    `NEXT_TOKENS`: tokens, each predicted at the position before it. `TOKENS`: tokens, each
-    predicted at its own position. `CLASSES`: one or several classes, or numbers, per example.
-    """
-
-    NEXT_TOKENS = auto()
-    TOKENS = auto()
-    CLASSES = auto()
+    NEXT_TOKENS = auto()  # each predicted at the position before it
+    TOKENS = auto()  # each predicted at its own position
+    CLASSES = auto()  # one or several classes, or numbers, per example
 
 
 LOSS_TYPES = {
@@ -55,17 +51,11 @@ LOSS_TYPES = {
 
 @dataclass(frozen=True)
 class ElementLosses:
-    """The losses of a batch, element by element.
+    """The losses of a batch, element by element."""
 
-    Attributes:
-        losses: one loss per element, `[row, element]`; 0 where nothing is predicted, as at padding.
-        counted: True where something is predicted, `[row, element]`.
-        lengths: the documents' lengths in a packed row, in tokens; None if rows are not packed.
-    """
-
-    losses: Tensor
-    counted: Tensor
-    lengths: Tensor | None = None
+    losses: Tensor  # [row, element]; 0 where nothing is predicted, as at padding
+    counted: Tensor  # whether something is predicted, [row, element]
+    lengths: Tensor | None = None  # of a packed row's documents, in tokens
 
     def per_row(self, bare: float = 0.0) -> Tensor:
         """Return the mean loss of each row's counted elements; `bare` if no element counts."""
@@ -96,24 +86,25 @@ class ElementLosses:
 
 @dataclass(frozen=True)
 class ModelLosses:
-    """The loss of a Transformers model, before it is averaged.
-
-    Attributes:
-        target: the kind of the model's labels.
-        smoothing: the label smoothing, in [0, 1].
-        fused: whether the model has TRL's fused head, which returns only labels' log-probabilities.
-        confidence: whether losses must say how sure the model is. The loss of a row of yes-or-no
-            labels is then a sum over the labels: how far each loss exceeds its lowest value.
-    """
+    """The loss of a Transformers model, before it is averaged."""
 
     target: Target
+    problem: str | None = None  # of a classifier; None if the type of the labels decides it
     smoothing: float = 0.0
-    fused: bool = False
+    fused: bool = False  # TRL's fused head returns only labels' log-probabilities
+    # Losses then say how sure the model is: of yes-or-no labels, by how much each loss exceeds its
+    # lowest value, summed over the labels.
     confidence: bool = False
+
+    @classmethod
+    def of_model(cls, model: Any, **options: Any) -> "ModelLosses":
+        """Return the losses of a model, by its type and configuration."""
+        target = find_target(model)
+        return cls(target, _problem(model) if target is Target.CLASSES else None, **options)
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
         """Return one loss per row of a batch, by a forward pass; `NO_TARGET` for one without."""
-        return self.of(self.forward(model, batch), batch, model).per_row(NO_TARGET)
+        return self.of(self.forward(model, batch), batch).per_row(NO_TARGET)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any], *, compare: bool = False) -> Any:
         """Return the model's outputs. Labels are passed only if the model's inputs need them.
@@ -132,7 +123,7 @@ class ModelLosses:
         return outputs
 
     def _compare(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> None:
-        elements, own = self.of(outputs, batch, model), outputs.get("loss")
+        elements, own = self.of(outputs, batch), outputs.get("loss")
         found = elements.losses.sum() / elements.counted.sum()
         apart = max(1e-3, 4 * torch.finfo(_logits(outputs).dtype).eps)  # half precision rounds
         if own is not None and (own - found).abs() > apart * found.abs():
@@ -151,23 +142,14 @@ class ModelLosses:
         """Return the logits and classes in the outputs of a forward pass."""
         return _logits(outputs), _labels(batch)
 
-    @property
-    def has_classes(self) -> bool:
-        """Whether each example has one prediction: of classes, or of numbers in a regression."""
-        return self.target is Target.CLASSES
-
-    def of(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> ElementLosses:
-        """Return the losses of a forward pass's outputs, one per element.
-
-        Raises:
-            LossError: if the shapes of logits and labels do not match.
-        """
+    def of(self, outputs: Any, batch: Mapping[str, Any]) -> ElementLosses:
+        """Return the losses of a forward pass's outputs, one per element."""
         lengths = batch.get(LENGTHS)
         if isinstance(outputs, Mapping) and outputs.get("log_probs") is not None:
             return ElementLosses(-outputs["log_probs"].float(), outputs["label_mask"], lengths)
         logits, labels = _logits(outputs), _labels(batch).to(_logits(outputs).device)
         if self.target is Target.CLASSES:
-            return self._of_classes(logits, labels, model)
+            return self._of_classes(logits, labels)
         if labels.ndim != 2 or logits.shape[:2] != labels.shape:
             raise LossError(
                 f"logits {list(logits.shape)} and labels {list(labels.shape)}: one label per "
@@ -178,38 +160,29 @@ class ModelLosses:
         losses = self._entropy(logits.flatten(0, 1), labels.flatten()).view(labels.shape)
         return ElementLosses(losses, labels != IGNORED, lengths)
 
-    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Tensor:
+    def rows(self, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
         """Return one loss per row of a forward pass's outputs."""
-        return self.of(outputs, batch, model).per_row()
+        return self.of(outputs, batch).per_row()
 
-    def weigh(
-        self,
-        outputs: Any,
-        batch: Mapping[str, Any],
-        model: nn.Module,
-        weights: Tensor,
-        items: Any,
-    ) -> Tensor:
+    def weigh(self, outputs: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Tensor:
         """Return the loss of a batch whose rows have weights.
 
         As in the model's own loss, the sum of the losses is divided by the number of elements in
         the update, which is `items`. If `items` is None, it is divided by the number in this batch.
         Dividing by the sum of the weights would bias the gradient.
         """
-        elements = self.of(outputs, batch, model)
+        elements = self.of(outputs, batch)
         total = elements.weighted_sum(weights)
         return total / (elements.counted.sum() if items is None else items)
 
-    def _of_classes(self, logits: Tensor, labels: Tensor, model: nn.Module) -> ElementLosses:
-        whole = labels.dtype in (torch.long, torch.int)
-        other = "single_label_classification" if whole else "multi_label_classification"
-        problem = _problem(model) or other
+    def _of_classes(self, logits: Tensor, labels: Tensor) -> ElementLosses:
+        single = self.problem == "single_label_classification"
         logits = logits.float().reshape(len(labels), -1)
-        if problem == "single_label_classification":
+        if single or (self.problem is None and labels.dtype in (torch.long, torch.int)):
             losses = self._entropy(logits, labels.view(-1)).unsqueeze(1)
             return ElementLosses(losses, (labels.view(-1) != IGNORED).unsqueeze(1))
         targets = labels.float().reshape(logits.shape)
-        if problem == REGRESSION:
+        if self.problem == REGRESSION:
             losses = functional.mse_loss(logits, targets, reduction="none")
         else:
             losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
@@ -230,20 +203,15 @@ class ModelLosses:
 
 @dataclass(frozen=True)
 class OwnLosses:
-    """The user's own losses, one per row.
-
-    Attributes:
-        function: computes the losses from a model's outputs and their batch.
-        parameters: those of the model's `forward`. Keys of a batch that it does not take are for
-            the function alone. If the model has TRL's fused head, the function takes its outputs.
-    """
+    """The user's own losses, one per row; `function` gets a model's outputs and their batch."""
 
     function: RowLosses
+    # Of the model's `forward`. Keys of a batch that it does not take are for the function alone.
     parameters: Mapping[str, inspect.Parameter]
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
         """Return one loss per row of a batch, by a forward pass."""
-        return self.rows(self.forward(model, batch), batch, model)
+        return self.rows(self.forward(model, batch), batch)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any], **_: Any) -> Any:
         """Return the model's outputs."""
@@ -252,20 +220,13 @@ class OwnLosses:
             inputs = {key: value for key, value in inputs.items() if key in self.parameters}
         return model(**inputs, **({FUSED: True} if FUSED in self.parameters else {}))
 
-    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Tensor:
+    def rows(self, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
         """Return one loss per row of a forward pass's outputs."""
         return check_losses(self.function(outputs, batch), None)
 
-    def weigh(
-        self,
-        outputs: Any,
-        batch: Mapping[str, Any],
-        model: nn.Module,
-        weights: Tensor,
-        items: Any,
-    ) -> Tensor:
+    def weigh(self, outputs: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Tensor:
         """Return the mean of the rows' losses, each multiplied by its weight."""
-        return (weights * self.rows(outputs, batch, model)).mean()
+        return (weights * self.rows(outputs, batch)).mean()
 
 
 def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -275,17 +236,16 @@ def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 def model_parameters(model: Any) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a model's `forward`. Call this before the model is prepared."""
-    inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return inspect.signature(inside.forward, follow_wrapped=False).parameters
+    return inspect.signature(_without_peft(model).forward, follow_wrapped=False).parameters
+
+
+def _without_peft(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def find_target(model: Any) -> Target:
-    """Return the kind of a model's labels.
-
-    Raises:
-        ConfigurationError: if this adapter does not know the model's loss.
-    """
-    inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    """Return the kind of a model's labels; refuse a model whose loss is unknown."""
+    inside = _without_peft(model)
     name, kind = type(inside).__name__, getattr(inside, "loss_type", None)
     target = LOSS_TYPES.get(kind) if isinstance(kind, str) else None
     if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():

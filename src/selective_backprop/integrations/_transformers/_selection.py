@@ -4,6 +4,7 @@ import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,12 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 
-from selective_backprop import (
-    CandidateScheduler,
-    ConfigurationError,
-    NonFinite,
-    Selection,
-    SelectiveLoader,
-    Strategy,
-)
+import selective_backprop as sb
 from selective_backprop.integrations._accelerate._shard import own_shard
-from selective_backprop.integrations._kit import StateFile
-from selective_backprop.integrations._transformers._checks import collate_two, find_padding
-from selective_backprop.integrations._transformers._documents import PADDING, find_packing
-from selective_backprop.integrations._transformers._model_losses import (
-    FUSED,
-    ModelLosses,
-    OwnLosses,
-    RowLosses,
-    Target,
-    find_target,
-    model_inputs,
-    model_parameters,
-)
+from selective_backprop.integrations._kit import Padding, StateFile
+from selective_backprop.integrations._transformers import _model_losses as model_losses
+from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
+from selective_backprop.integrations._transformers._model_losses import ModelLosses, OwnLosses
 from selective_backprop.integrations._transformers._updates import (
     Updates,
     candidates_per_epoch,
@@ -56,29 +41,32 @@ class TrainerSelection(TrainerCallback):
     def __init__(
         self,
         trainer: Any,
-        strategy: Strategy,
-        losses: RowLosses | None,
+        strategy: sb.Strategy,
+        losses: model_losses.RowLosses | None,
         pad: Mapping[str, float] | None,
-        nonfinite: NonFinite | str,
+        nonfinite: sb.NonFinite | str,
     ) -> None:
         self._trainer, self._strategy = trainer, strategy
         self._given, self._pad, self._nonfinite = losses, pad, nonfinite
         self._updates: Updates | None = None
-        self._losses: ModelLosses | OwnLosses | None = None
+        # The losses that are trained on, and those that selection reads: ModelLosses or OwnLosses.
+        self._losses: Any = None
+        self._read: Any = None
         self._per_epoch: int | None = None
-        self._parameters = model_parameters(trainer.model)
-        self._current: tuple[Selection, dict[str, Any]] | None = None  # in this training step
+        self._parameters = model_losses.model_parameters(trainer.model)
+        self._current: tuple[sb.Selection, dict[str, Any]] | None = None  # in this training step
         self._weighed = False  # whether a batch has been weighed
         self._resumes: StateFile | None = None
         self.by_steps = False
         self.complete = False  # whether the last epoch ran to its end
         terms, needs = strategy.selector.terms, strategy.needs
+        self._smoothing: float = getattr(trainer.label_smoother, "epsilon", 0.0)
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
         self._reads_classes = needs is not None and needs.classes
 
     @property
-    def loader(self) -> SelectiveLoader | None:
+    def loader(self) -> sb.SelectiveLoader | None:
         """The selective loader; None before the first training."""
         return None if self._updates is None else self._updates.loader
 
@@ -86,11 +74,7 @@ class TrainerSelection(TrainerCallback):
     def training(self, checkpoint: str | bool | None) -> Generator[None]:
         """Set the Trainer's arguments as selection needs them while the `with` body trains.
 
-        Args:
-            checkpoint: the folder to continue from; True for the last one; None or False for none.
-
-        Raises:
-            ConfigurationError: if the checkpoint was saved without selection.
+        `checkpoint` is the folder to continue from; True for the last one; None or False for none.
         """
         args = self._trainer.args
         if isinstance(checkpoint, bool):
@@ -107,64 +91,44 @@ class TrainerSelection(TrainerCallback):
         finally:
             args.max_steps, args.ignore_data_skip = before
             scheduler = self._trainer.lr_scheduler
-            if isinstance(scheduler, CandidateScheduler):
+            if isinstance(scheduler, sb.CandidateScheduler):
                 self._trainer.lr_scheduler = scheduler.scheduler
 
     def wrap(self, prepared: DataLoader[Any]) -> Updates:
-        """Return the batches to train on, selected from the Trainer's own loader.
-
-        Raises:
-            ConfigurationError: if the number of steps is unknown and `max_steps` is not set.
-            LoaderError: if the strategy cannot work with the data set.
-        """
+        """Return the batches to train on, selected from the Trainer's own loader."""
         trainer, strategy = self._trainer, self._strategy
         args, subset = trainer.args, strategy.subset
         plain = own_shard(trainer.accelerator, prepared)
-        self._losses = self._find_losses()
-        losses = self._read_losses
-        classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
-        if strategy.needs is not None and strategy.needs.outputs and not classes:
-            raise ConfigurationError(
-                f"{strategy.name} scores by one prediction for each example, but "
-                f"{'losses=' if self._given else type(trainer.model).__name__} gives none. Score "
-                "by losses, with measure='loss'."
-            )
-        batch = collate_two(plain)
+        self._find_losses()
         keeps_everything = strategy.selector.terms.keeps_everything
+        # If nothing is selected, the batches are the Trainer's own, bit for bit.
         selects = subset is not None or strategy.scorer is not None or not keeps_everything
-        packing = None
-        if selects:  # otherwise the batches are the Trainer's own, bit for bit
-            packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
-        if packing is None:
-            config = getattr(trainer.model, "config", None)
-            pad = find_padding(batch, self._tokenizer, config, self._pad)
-        else:
-            plain, pad = packing.loader(plain), PADDING
-            if classes:
-                raise ConfigurationError(
-                    f"{type(trainer.model).__name__} takes one label for each row, but the "
-                    "collator joins examples into one row. Use a collator that pads them."
-                )
-        loader = SelectiveLoader(
+        packing, pad = self._lay_out(plain, selects)
+        losses = self._read
+        if packing is not None:
+            plain = packing.loader(plain)
+            losses = None if losses is None else partial(packing.losses, losses)
+        device = args.device if packing is None else torch.device("cpu")  # where rows are packed
+        loader = sb.SelectiveLoader(
             plain,
             trainer.model,
             None,
             strategy,
-            losses=losses if packing is None or losses is None else packing.losses(losses),
-            outputs=losses.outputs if classes else None,
+            losses=losses,
+            outputs=self._read.outputs if self._has_classes else None,
             epochs=None if self.by_steps else args.num_train_epochs,
             progress=self._done if self.by_steps else None,
             with_selection=selects,
             pad=pad,
-            device=None if packing is None else "cpu",  # documents are packed on the CPU
+            device=None if packing is None else device,
             nonfinite=self._nonfinite,
         )
-        self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
+        self._per_epoch = candidates_per_epoch(plain, subset)
         first = self._updates is None  # a callback may ask for a loader in the middle of training
         updates = Updates(
             loader,
             args.gradient_accumulation_steps,
-            args.device if packing is None else torch.device("cpu"),
+            device,
             is_over=self._is_over,
             ended=self._pass_over if first else lambda: None,
             packing=packing,
@@ -183,23 +147,23 @@ class TrainerSelection(TrainerCallback):
         """Return a batch without selection's keys, and note them for its training step."""
         batch, selection = take_keys(inputs)
         self._current = None if selection is None else (selection, batch)
-        return inputs if selection is None else model_inputs(batch)
+        return inputs if selection is None else model_losses.model_inputs(batch)
 
     def weigh(self, model: Any, items: Any) -> tuple[Tensor, Any] | None:
         """Return the batch's weighted loss, scaled as the Trainer expects it, and the outputs.
 
-        The losses are recorded. Returns None if the strategy does not reweight, or in evaluation.
+        Returns None if the strategy does not reweight, or in evaluation.
         """
         losses, trainer = self._losses, self._trainer
         if losses is None or self._current is None or not self._reweights:
             return None
-        (selection, batch), self._current = self._current, None
+        selection, batch = self._current
         # With labels, Liger's kernels return no logits.
         compare = not (self._weighed or getattr(trainer.args, "use_liger_kernel", False))
         outputs = losses.forward(model, batch, compare=compare)
         self._weighed = True
-        self.record(selection, outputs, batch)
-        loss = losses.weigh(outputs, batch, trainer.model, selection.weights, items)
+        self._record(outputs)  # unless `listening` has
+        loss = losses.weigh(outputs, batch, selection.weights, items)
         if items is None:  # the Trainer divides the loss by the number of batches in the update
             return loss, outputs
         if isinstance(losses, OwnLosses):
@@ -212,7 +176,7 @@ class TrainerSelection(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Refuse an update whose loss was computed without the rows' weights."""
         if self._reweights and not self._weighed:
-            raise ConfigurationError(
+            raise sb.ConfigurationError(
                 f"{self._strategy.name} weighs the rows of a batch, but the first update was "
                 "computed without the weights. If you override training_step, call "
                 "super().training_step in it, or use a strategy without weights."
@@ -227,27 +191,22 @@ class TrainerSelection(TrainerCallback):
         if not self._records:
             yield
             return
-        hook = model.register_forward_hook(lambda *of: self._hear(of[-1]))
+        hook = model.register_forward_hook(lambda *of: self._record(of[-1]))
         try:
             yield
         finally:
             hook.remove()
 
-    def _hear(self, outputs: Any) -> None:
+    def _record(self, outputs: Any) -> None:
         current, self._current = self._current, None
-        if current is not None:
-            self.record(current[0], outputs, current[1])
-
-    def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Record the losses that training computed, if the strategy selects by them."""
-        losses = self._read_losses
-        if not self._records or losses is None or self._updates is None:
+        if current is None or not self._records or self._updates is None:
             return
+        selection, batch = current
         with torch.no_grad():
-            rows = losses.rows(outputs, batch, self._trainer.model)
+            rows = self._read.rows(outputs, batch)
         # `auto` estimates from predictions how many labels are wrong.
-        shown = self._reads_classes and isinstance(losses, ModelLosses) and losses.has_classes
-        seen = losses.predictions(outputs, batch) if shown else None
+        shown = self._reads_classes and self._has_classes
+        seen = self._read.predictions(outputs, batch) if shown else None
         smoothing, targets = self._smoothing, batch.get("labels")
         loader = self._updates.loader
         loader.record(selection, rows, seen, targets=targets, smoothing=smoothing)
@@ -275,7 +234,7 @@ class TrainerSelection(TrainerCallback):
         # If the number of steps is unknown, the schedule steps as often as without selection.
         counts = updates is not None and updates.counts_candidates
         if counts and not isinstance(trainer.lr_scheduler, BY_METRIC):
-            trainer.lr_scheduler = CandidateScheduler(
+            trainer.lr_scheduler = sb.CandidateScheduler(
                 trainer.lr_scheduler, updates.loader, accumulation=updates.batches
             )
         self._extend(state)  # a checkpoint may lie beyond the planned steps
@@ -347,28 +306,65 @@ class TrainerSelection(TrainerCallback):
         args = self._trainer.args
         return StateFile.of_rank(checkpoint, "selection", args.process_index, args.world_size)
 
-    @property
-    def _tokenizer(self) -> Any:
-        trainer = self._trainer
-        return trainer.processing_class or getattr(trainer.data_collator, "tokenizer", None)
-
-    @property
-    def _read_losses(self) -> ModelLosses | OwnLosses | None:
-        """The losses that selection reads; without label smoothing if it needs confidence."""
-        if isinstance(self._losses, ModelLosses) and self._strategy.selector.terms.confidence:
-            return replace(self._losses, smoothing=0.0, confidence=True)
-        return self._losses
-
-    def _find_losses(self) -> ModelLosses | OwnLosses | None:
-        """Return a callable that gives one loss per row; None if the strategy needs no losses."""
-        if self._strategy.needs is None and not self._reweights:
-            return None
+    def _find_losses(self) -> None:
+        """Find what gives one loss per row, if the strategy needs losses."""
+        strategy, model = self._strategy, self._trainer.model
+        needs = strategy.needs
+        if needs is None and not self._reweights:
+            return
         if self._given is not None:
-            return OwnLosses(self._given, self._parameters)
-        fused = FUSED in self._parameters
-        return ModelLosses(find_target(self._trainer.model), self._smoothing, fused)
+            self._losses = self._read = OwnLosses(self._given, self._parameters)
+        else:
+            fused = model_losses.FUSED in self._parameters
+            losses = ModelLosses.of_model(model, smoothing=self._smoothing, fused=fused)
+            self._losses = self._read = losses
+            if strategy.selector.terms.confidence:
+                self._read = replace(losses, smoothing=0.0, confidence=True)
+        if needs is not None and needs.outputs and not self._has_classes:
+            raise sb.ConfigurationError(
+                f"{strategy.name} scores by one prediction for each example, but "
+                f"{'losses=' if self._given else type(model).__name__} gives none. Score "
+                "by losses, with measure='loss'."
+            )
 
     @property
-    def _smoothing(self) -> float:
-        smoother = self._trainer.label_smoother
-        return 0.0 if smoother is None else smoother.epsilon
+    def _has_classes(self) -> bool:
+        """Whether each example has one prediction: of classes, or of numbers in a regression."""
+        target = getattr(self._read, "target", None)
+        return target is model_losses.Target.CLASSES
+
+    def _lay_out(
+        self, loader: DataLoader[Any], selects: bool
+    ) -> tuple[Packing | None, Mapping[str, float]]:
+        """Return how several documents lie in a row, if they do, and what to pad rows with."""
+        trainer, collator = self._trainer, self._trainer.data_collator
+        packing = find_packing(loader, collator, trainer.accelerator) if selects else None
+        if packing is None:
+            tokenizer = trainer.processing_class or getattr(collator, "tokenizer", None)
+            return None, find_padding(tokenizer, getattr(trainer.model, "config", None), self._pad)
+        if self._has_classes:
+            raise sb.ConfigurationError(
+                f"{type(trainer.model).__name__} takes one label for each row, but the collator "
+                "joins examples into one row. Use a collator that pads them."
+            )
+        return packing, PADDING
+
+
+def find_padding(tokenizer: Any, config: Any, given: Mapping[str, float] | None) -> Padding:
+    """Return the padding value of each key, for joining rows of different lengths.
+
+    Collators that pad to a batch's longest row leave batches of different widths. Usual keys have
+    their usual padding value, unless `given` has another.
+    """
+    ids = (getattr(each, "pad_token_id", None) for each in (tokenizer, config))
+    token = next((each for each in ids if isinstance(each, int) and each >= 0), 0)
+    usual = {
+        "input_ids": token,
+        "attention_mask": 0,
+        "token_type_ids": getattr(tokenizer, "pad_token_type_id", None) or 0,
+        "special_tokens_mask": 1,
+        "labels": -100,
+        "decoder_input_ids": token,
+        "decoder_attention_mask": 0,
+    }
+    return Padding(given or {}, usual)

@@ -6,10 +6,17 @@ from typing import Any
 from transformers import Trainer
 
 from selective_backprop import NonFinite, SelectiveLoader, Strategy
-from selective_backprop.integrations._kit import check_options, check_strategy
-from selective_backprop.integrations._transformers._checks import check_trainer
-from selective_backprop.integrations._transformers._model_losses import RowLosses
+from selective_backprop.integrations._accelerate._shard import check_accelerator
+from selective_backprop.integrations._kit import check_loss, check_options, check_strategy, refuse
+from selective_backprop.integrations._transformers._model_losses import RowLosses, loss_of_numbers
 from selective_backprop.integrations._transformers._selection import TrainerSelection
+
+# The losses that this adapter can weigh by row.
+KNOWN = {
+    ("transformers.trainer", "Trainer.compute_loss"),
+    ("trl.trainer.sft_trainer", "SFTTrainer.compute_loss"),
+    (__name__, "SelectiveTrainer.compute_loss"),
+}
 
 
 class SelectiveTrainer(Trainer):
@@ -24,18 +31,14 @@ class SelectiveTrainer(Trainer):
     number is not known in advance. `args.max_steps` is then the number of steps without selection,
     the learning rate decays with the number of examples seen, and training ends after the last
     epoch. An update always has `gradient_accumulation_steps` full batches; batches left over come
-    first in the next epoch.
-
-    Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
-    Logs count the examples that were loaded, scored and trained on since training began. They also
-    give the cost of selective training, as a share of the cost of training on every example.
+    first in the next epoch. Checkpoints hold the state of selection, and logs tell its counts and
+    its cost.
 
     Args:
         args: positional arguments of the Trainer.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
-            for a batch; by default the model's own loss is used. If the strategy weighs rows, these
-            losses are trained on: the training loss is their weighted mean.
+        losses: `callable(outputs, batch)` that returns one loss per row; by default the model's own
+            loss is used. If the strategy weighs rows, the training loss is their weighted mean.
         pad: the value to pad with on the right, by key, for tensors whose width differs from batch
             to batch. Usual keys such as `input_ids` and `labels` have defaults.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
@@ -70,21 +73,12 @@ class SelectiveTrainer(Trainer):
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
     ) -> Any:
-        """Train, or resume from a checkpoint, as the Trainer's `train` does.
-
-        Raises:
-            ConfigurationError: if the checkpoint was saved without selection.
-        """
+        """Train, or resume from a checkpoint that was saved with selection."""
         with self.selection.training(resume_from_checkpoint):
             return super().train(resume_from_checkpoint, *args, **options)
 
     def get_train_dataloader(self) -> Any:
-        """Return batches of selected examples from the Trainer's own loader.
-
-        Raises:
-            ConfigurationError: if the number of steps is unknown and `max_steps` is not set.
-            LoaderError: if the strategy cannot work with the data set.
-        """
+        """Return batches of selected examples from the Trainer's own loader."""
         return self.selection.wrap(super().get_train_dataloader())
 
     def training_step(self, model: Any, *args: Any, **options: Any) -> Any:
@@ -114,3 +108,67 @@ class SelectiveTrainer(Trainer):
         if logs.keys() & {"loss", "train_loss"}:
             logs.update(self.selection.counts())
         super().log(logs, *args, **options)
+
+
+def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
+    """Refuse options of a Trainer that selection cannot honour."""
+    check_accelerator(trainer.accelerator)
+    args, config = trainer.args, getattr(trainer.model, "config", None)
+    refuse(
+        {
+            "auto_find_batch_size=True starts again with smaller batches when memory runs out, but "
+            "by then the model has been trained and selection has been set up for larger batches. "
+            "Set per_device_train_batch_size to what fits.": args.auto_find_batch_size,
+            "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own "
+            "loop with SelectiveLoader, which is tested with FSDP.": args.fsdp,
+            "DataParallel (several GPUs in one process) has not been tested. Start one process for "
+            "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+            "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal "
+            "work, but selection regroups them. Use 'random' or 'group_by_length'.": (
+                getattr(args, "train_sampling_strategy", None) == "batch_rebalance"
+            ),
+            "enable_jit_checkpoint=True saves without telling callbacks, so the state of selection "
+            "would be missing. Use save_strategy='steps'.": (
+                getattr(args, "enable_jit_checkpoint", False)
+            ),
+        }
+    )
+    if losses is None:
+        check_loss(strategy, loss_of_numbers(trainer.model))
+    name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
+    given = trainer.compute_loss_func is not None
+    own = "compute_loss_func" if given else _find_own_loss(type(trainer))
+    experts = getattr(trainer, "aux_loss_enabled", False)
+    fixed = {
+        "loss_type='dft'": getattr(args, "loss_type", None) == "dft",
+        "the auxiliary loss of a mixture of experts": (
+            experts or getattr(config, "output_router_logits", False)
+        ),
+        "label_smoothing_factor beside losses=": losses is not None and trainer.label_smoother,
+        f"{own}, which returns one loss for all rows,": own,
+    }
+    refuse(
+        {
+            f"{name} weighs the rows of a batch, but {found} cannot be weighted by row. Leave it "
+            "out, pass losses=callable(outputs, batch) -> one loss per row if you need your own, "
+            "or use a strategy without weights.": reweights and applies
+            for found, applies in fixed.items()
+        }
+    )
+    reads = needs is not None and losses is None and (given or needs.recordings)
+    refuse(
+        {
+            f"{own} returns one loss for a batch, but selection needs one per row. Pass "
+            "losses=callable(outputs, batch) -> one loss per row as well.": own and reads
+        }
+    )
+
+
+def _find_own_loss(trainer: type) -> str | None:
+    """Return which `compute_loss` of a Trainer's classes is not one that this adapter knows."""
+    for each in trainer.__mro__:
+        function = vars(each).get("compute_loss")
+        place = tuple(getattr(function, name, None) for name in ("__module__", "__qualname__"))
+        if function is not None and place not in KNOWN:
+            return f"{each.__name__}.compute_loss"
+    return None

@@ -21,36 +21,23 @@ class Updates:
     The Trainer fetches all batches of an update before it trains on the first. This iterable has no
     length, because the Trainer would expect the same length of every epoch. If an epoch ends within
     an update, the update's batches wait for the first batches of the next epoch.
-
-    Args:
-        loader: yields `(batch, selection)`; each batch is a mapping.
-        batches: number of batches in an update.
-        device: the device that holds waiting batches.
-        is_over: says whether training has ended, so that nothing more is yielded.
-        ended: called at the end of each pass.
-        packing: joins the selected documents of a batch into one row; None if rows are not packed.
-        selects: whether `loader` yields selections too; False if it yields every batch as it is.
     """
 
     def __init__(
         self,
         loader: SelectiveLoader,
-        batches: int,
-        device: torch.device,
+        batches: int,  # in an update
+        device: torch.device,  # of batches that wait
         *,
-        is_over: Callable[[], bool],
-        ended: Callable[[], None],
-        packing: Packing | None = None,
-        selects: bool = True,
+        is_over: Callable[[], bool],  # whether training has ended
+        ended: Callable[[], None],  # called at the end of each pass
+        packing: Packing | None = None,  # joins the selected documents of a batch into one row
+        selects: bool = True,  # whether the loader yields selections, not just its own batches
     ) -> None:
-        self.loader = loader
-        self.batches = batches
-        self._device = device
+        self.loader, self.batches, self._device = loader, batches, device
+        self._is_over, self._ended = is_over, ended
+        self._packing, self._selects = packing, selects
         self._held: list[Any] = []
-        self._is_over = is_over
-        self._ended = ended
-        self._packing = packing
-        self._selects = selects
         self._beyond: list[Any] = []  # documents that the last batch had no room for
         self._resumed = False
         self._longest = 0  # how many batches the Trainer takes from one iterator; 0 if unknown
@@ -96,7 +83,6 @@ class Updates:
         self._ended()
 
     def _check_recorded(self) -> None:
-        """Raise an error if the strategy reads losses of training, but nothing was trained on."""
         needs, ledger = self.loader.strategy.needs, self.loader.ledger
         if needs is not None and needs.recordings and ledger is not None and ledger.recorded.empty:
             raise ConfigurationError(
@@ -128,12 +114,7 @@ class Updates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or of a loader that was built differently.
-                In this case nothing is changed.
-        """
+        """Continue from `state_dict()`; a state that does not fit is refused, with no change."""
         kind = Selection if self._selects else NoneType
         loader, held, over = Saved(state).fields("loader", "held", "beyond")
         batches, beyond = (
@@ -153,13 +134,12 @@ class Updates:
 
         If this number is unknown in advance, `counts_candidates` is set, and the number of updates
         without selection is returned.
-
-        Raises:
-            ConfigurationError: if neither number is known, or the number is 0.
         """
         whole = math.ceil(epochs)
         try:
-            *full, last = self._lengths(whole)
+            if self.repacks:
+                raise TypeError("packed rows hold different numbers of documents.")
+            *full, last = self.loader.lengths(whole)
         except TypeError as error:
             if self.loader.planned_batches is None or epochs != whole:
                 raise ConfigurationError(
@@ -179,18 +159,9 @@ class Updates:
         self._longest = updates * self.batches
         return updates
 
-    def _lengths(self, epochs: int) -> list[int]:
-        if self.repacks:
-            raise TypeError("packed rows hold different numbers of documents.")
-        return self.loader.lengths(epochs)
-
 
 def with_keys(batch: Any, selection: Selection) -> dict[str, Any]:
-    """Return the batch with its rows' weights and indices under two extra keys.
-
-    Raises:
-        BatchError: if the batch is no mapping.
-    """
+    """Return the batch with its rows' weights and indices under two extra keys."""
     if not isinstance(batch, Mapping):
         raise BatchError(
             f"the collator returned a {type(batch).__name__}, but the Trainer's models take a "
@@ -209,14 +180,11 @@ def take_keys(batch: dict[str, Any]) -> tuple[dict[str, Any], Selection | None]:
     return rest, None if weights is None else Selection(batch.get(INDICES), weights)
 
 
-def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | None:
-    """Return how many examples come up in an epoch; None if unknown.
-
-    `subset` is the number of examples to draw from, or None for the whole data set.
-    """
+def candidates_per_epoch(loader: DataLoader[Any], subset: Any) -> int | None:
+    """Return how many examples of the subset, or of all, come up in an epoch; None if unknown."""
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
         return None
     sampler: Any = batches.sampler
-    examples = len(sampler) if subset is None else subset
+    examples = len(sampler if subset is None else subset)
     return examples // batches.batch_size * batches.batch_size if batches.drop_last else examples

@@ -33,8 +33,7 @@ def find_loss(trainer: Any) -> str:
 def needs_every_completion(trainer: Any, *, options: bool) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
-    Raises:
-        ConfigurationError: if a term does, and options that choose completions are given.
+    `options` says whether there are options that choose completions, which is refused then.
     """
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
@@ -52,12 +51,7 @@ def needs_every_completion(trainer: Any, *, options: bool) -> bool:
 
 
 def check_trainer(trainer: Any) -> None:
-    """Refuse options with which leaving out completions would change training.
-
-    Raises:
-        ConfigurationError: if it is unknown what the loss is divided by, or how log-probabilities
-            of vLLM are corrected, or if DeepSpeed or FSDP counts micro-batches itself.
-    """
+    """Refuse options with which leaving out completions would change training."""
     loss, known = find_loss(trainer), BY_ROWS | BY_TOKENS | BY_ALL_TOKENS
     mode = getattr(trainer, "vllm_importance_sampling_mode", MODES[0])
     engines = [name for name in ("deepspeed", "fsdp") if getattr(trainer, f"is_{name}_enabled", 0)]
@@ -76,11 +70,7 @@ def check_trainer(trainer: Any) -> None:
 def check_options(
     trainer: Any, keep: Any, pass_rate: Any, refills: Any, rest: Any
 ) -> tuple[int | None, tuple[float, float] | None, int]:
-    """Return how many completions to keep, the band of rewards, and the number of refills.
-
-    Raises:
-        ConfigurationError: if an option is out of its range, or cannot work with TRL's options.
-    """
+    """Return how many completions to keep, the band of rewards, and the number of refills."""
     answers, args = trainer.num_generations, trainer.args
     keep = check_whole("keep", keep, least=2, most=answers, optional=True)
     band = None if pass_rate is None else check_band(pass_rate)
@@ -124,16 +114,3 @@ def check_options(
             f"rest is for {len(rest.odds)} prompts, but train_dataset has {len(data)}"
         )
     return keep, band, refills
-
-
-def check_rollouts(rollouts: dict[str, Any]) -> None:
-    """Refuse rollouts that cannot be regrouped.
-
-    Raises:
-        ConfigurationError: if the rollouts hold images.
-    """
-    if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
-        raise ConfigurationError(
-            f"the rollouts hold images ({', '.join(images)}), which this adapter cannot regroup. "
-            "Use TRL's own trainer."
-        )

@@ -13,15 +13,10 @@ from selective_backprop.integrations._kit import Saved
 class PromptStream(Sampler[int]):
     """Yield prompts as TRL's trainers expect them, and hand out more for refills.
 
-    The passes that `resting` draws follow one another. An epoch has as many batches as in TRL, so
-    the number of steps is known. With refills, an epoch uses more than one pass.
-
-    Args:
-        resting: draws the prompts of each pass, in the same order on all ranks.
-        prompts: number of prompts.
-        batch: number of prompts that are answered at once.
-        answers: how many times each prompt of a batch is repeated in a row.
-        repeats: how many times each batch is repeated.
+    The passes that `resting` draws follow one another, in the same order on all ranks. An epoch has
+    as many batches as in TRL, so the number of steps is known. With refills, an epoch uses more
+    than one pass. Of `prompts`, `batch` are answered at once. Each is repeated `answers` times in a
+    row, and the whole batch `repeats` times.
     """
 
     def __init__(
@@ -64,12 +59,7 @@ class PromptStream(Sampler[int]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`; the next epoch begins with the saved batches.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or of other prompts. In this case nothing
-                is changed.
-        """
+        """Continue from `state_dict()`; the next epoch begins with the saved batches."""
         saved = Saved(state)
         resting, left, drawn = saved.fields("resting", "left", "drawn")
         rest, again = (

@@ -16,9 +16,7 @@ Batch = dict[str, Any]
 def choose(rewards: Tensor, keep: int) -> Tensor:
     """Return the completions to keep, as Booleans: by `max_variance`, those with a reward first.
 
-    Args:
-        rewards: `[prompt, completion]`; NaN marks a completion without a reward.
-        keep: number of completions to keep per prompt.
+    Rewards are `[prompt, completion]`; NaN marks a completion without a reward.
     """
     missing = rewards.isnan()
     order = missing.byte().sort(dim=1, stable=True).indices  # those with a reward come first
@@ -46,18 +44,20 @@ def with_gradient(batch: Batch) -> Tensor:
     return (advantages * own_tokens(batch) != 0).any(1)
 
 
+def beside(advantages: Tensor, rows: Tensor) -> Tensor:
+    """Return a tensor `[row]` with as many axes as the advantages, `[row]` or `[row, token]`."""
+    return rows.view(-1, *[1] * (advantages.ndim - 1))
+
+
 def groups_with_gradient(batch: Batch, answers: int) -> Tensor:
     """Return which prompts have an answer with a gradient, as Booleans, `[prompt]`."""
     return with_gradient(batch).view(-1, answers).any(1)
 
 
 def fill(batch: Batch, more: Batch, answers: int) -> Batch:
-    """Replace a batch's prompts without a gradient by prompts of another batch.
+    """Replace a batch's prompts without a gradient by those of another batch that have one.
 
-    Args:
-        batch: completions, `answers` to each prompt in turn.
-        more: the other batch, of any width; its prompts with a gradient are taken in order.
-        answers: number of completions to a prompt.
+    Both hold `answers` completions to each prompt in turn. They may differ in width.
     """
     empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
     found = groups_with_gradient(more, answers).nonzero().flatten()
@@ -106,7 +106,6 @@ def regroup(
         batches: micro-batches of one update, equally large. Their tensors have one row per
             completion, or no axis.
         count: number of completions to keep: at least 1, and at least as many as have a gradient.
-            If it is higher, some without a gradient are kept too.
         loss: name of the trainer's loss, which says what it is divided by.
         multiple: the widths of completions stay multiples of this number.
         complete: adds to a batch of kept completions what is computed for kept ones only.
@@ -117,11 +116,10 @@ def regroup(
         for name, value in batches[0].items()
     }
     rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
-    tokens = torch.cat(
-        [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
-    )  # the number of tokens in the micro-batch that each completion came from
+    # The number of tokens in the micro-batch that each completion came from.
+    tokens = [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
     whole = complete(_take(whole, rows))
-    tokens, filled = tokens[rows], []
+    tokens, filled = torch.cat(tokens)[rows], []
     for places in torch.arange(len(rows), device=rows.device).tensor_split(-(-len(rows) // size)):
         batch = _take(whole, places)
         if loss in BY_ROWS:
@@ -131,8 +129,8 @@ def regroup(
         else:  # divided by all generated tokens, in whichever micro-batch they are
             scales = torch.ones_like(tokens[places])
         advantages = batch["advantages"]
-        scales = scales.view(-1, *[1] * (advantages.ndim - 1))
-        filled.append(_narrow(batch | {"advantages": advantages * scales}, multiple))
+        scaled = batch | {"advantages": advantages * beside(advantages, scales)}
+        filled.append(_narrow(scaled, multiple))
     return [_take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
 
 

@@ -2,6 +2,8 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +12,12 @@ from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
-from selective_backprop import RestingPrompts, informative
+from selective_backprop import ConfigurationError, RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
-from selective_backprop.integrations._trl._checks import (
-    BY_ROWS,
-    check_options,
-    check_rollouts,
-    check_trainer,
-    find_loss,
-    needs_every_completion,
-)
+from selective_backprop.integrations._trl import _checks as checks
+from selective_backprop.integrations._trl import _regrouping as regrouping
 from selective_backprop.integrations._trl._prompts import PromptStream
-from selective_backprop.integrations._trl._regrouping import (
-    Batch,
-    choose,
-    fill,
-    groups_with_gradient,
-    own_tokens,
-    regroup,
-    with_gradient,
-)
+from selective_backprop.integrations._trl._regrouping import Batch, own_tokens, with_gradient
 
 OLD = ("old_per_token_logps", "old_logps")  # the names in GRPO and in RLOO
 NUMBER = "prompt_number"  # a column with each prompt's index, for refills and rest
@@ -39,30 +27,23 @@ SAVED = "prompts.pt"  # a file in a checkpoint
 class NonzeroRollouts:
     """Train as TRL's GRPOTrainer or RLOOTrainer does, without completions that have no gradient.
 
-    A completion has no gradient if all completions of its prompt get equal rewards, if no reward
-    function scores it, or if the loss counts none of its tokens. Rewards are compared exactly. TRL
-    may round the mean of equal rewards, so that their advantages are not quite 0; here they are 0.
-
-    Completions with a gradient fill as few of an update's micro-batches as possible, and the
-    remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
-    that momentum and weight decay act as in TRL. The trained weights equal those of TRL's trainer,
-    up to rounding. With dropout they differ, because other masks are drawn. With several processes,
-    each trains on as many as the process with the most completions that have a gradient.
-
-    If a term of the loss needs every completion (a KL penalty, entropy, a router's auxiliary loss),
-    all completions are trained on, as in TRL, and you get a warning.
+    A completion has no gradient if all completions of its prompt get exactly equal rewards, if no
+    reward function scores it, or if the loss counts none of its tokens. The others fill as few of
+    an update's micro-batches as possible. Without the options below, the trained weights equal
+    those of TRL's trainer, up to rounding and dropout masks. If a term of the loss needs every
+    completion (a KL penalty, entropy, a router's auxiliary loss), all completions are trained on,
+    as in TRL, and you get a warning.
 
     Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
-    the completions that are trained on, and are logged as `trained/…`. Four counts are logged. They
-    cover all processes, and begin when training begins or is resumed:
+    the completions that are trained on, and are logged as `trained/…`. Four counts of all processes
+    are logged, since training began or was resumed:
 
     - `rollouts/tokens` and `rollouts/generated`: tokens and completions that the policy generated;
     - `rollouts/forwarded`: completions whose old log-probabilities were computed;
     - `rollouts/trained`: completions trained on, counted once per iteration.
 
-    `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine this class with a
-    trainer of your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`. Without the
-    options below, training gives the same result as in TRL.
+    To combine this class with a trainer of your own, name it first: `class Mine(NonzeroRollouts,
+    MyGRPOTrainer)`.
 
     Args:
         args: positional arguments of TRL's trainer.
@@ -76,8 +57,7 @@ class NonzeroRollouts:
         refills: how many times, at most, new prompts replace prompts whose completions have no
             gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
-            completions had no gradient lately comes less often. The trainer records in this object
-            which prompts taught something, and saves it in checkpoints.
+            completions had no gradient lately comes less often. Checkpoints hold this object.
         options: keyword arguments of TRL's trainer.
 
     Raises:
@@ -97,12 +77,11 @@ class NonzeroRollouts:
     ) -> None:
         super().__init__(*args, **options)
         chosen = keep is not None or pass_rate is not None or refills or rest is not None
-        self._whole = needs_every_completion(self, options=bool(chosen))
+        self._whole = checks.needs_every_completion(self, options=bool(chosen))
         if not self._whole:
-            check_trainer(self)
-        self._keep, self._pass_rate, self._refills = check_options(
-            self, keep, pass_rate, refills, rest
-        )
+            checks.check_trainer(self)
+        checked = checks.check_options(self, keep, pass_rate, refills, rest)
+        self._keep, self._pass_rate, self._refills = checked
         self._scoring = False
         self._all_rewards, self._kept = torch.empty(0), torch.empty(0)
         self._own_tokens = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
@@ -164,7 +143,7 @@ class NonzeroRollouts:
         self._all_rewards, self._kept = rewards, torch.ones_like(rewards[:, 0], dtype=torch.bool)
         if self._keep is not None:
             groups = self._sum_rewards(rewards).view(-1, self.num_generations)
-            self._kept = choose(groups, self._keep).flatten()
+            self._kept = regrouping.choose(groups, self._keep).flatten()
         return self._rewards_kept()
 
     def _generate_and_score_completions(self, inputs: Any) -> Batch:
@@ -174,18 +153,20 @@ class NonzeroRollouts:
         answers = self.num_generations
         rollouts = self._score(inputs, numbers)
         for _ in range(self._refills):
-            lacking = (~groups_with_gradient(rollouts, answers)).sum()
+            lacking = (~regrouping.groups_with_gradient(rollouts, answers)).sum()
             most = int(self.accelerator.gather(lacking).max())
             if not most:
                 break
-            rollouts = fill(rollouts, self._refill(most), answers)
+            with self._metrics_as("refills"):
+                more = self._refill(most)
+            rollouts = regrouping.fill(rollouts, more, answers)
         if "num_items_in_batch" in rollouts and (self._refills or self._keep is not None):
             total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
             rollouts["num_items_in_batch"] = total
         return rollouts
 
     def _refill(self, count: int) -> Batch:
-        """Return rollouts of `count` further prompts in each process, with separate metrics."""
+        """Return rollouts of `count` further prompts in each process."""
         assert self._prompts is not None  # refills create it
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         numbers = self._prompts.take(count * ranks)[rank * count : (rank + 1) * count]
@@ -193,14 +174,20 @@ class NonzeroRollouts:
         inputs = [dict(self.train_dataset[number]) for number in repeated]
         for row in inputs:
             del row[NUMBER]
+        return self._score(inputs, repeated)
+
+    @contextmanager
+    def _metrics_as(self, kind: str) -> Generator[None]:
+        """Log the metrics of the `with` body under names of their own, but add tokens up."""
         noted, self._metrics["train"] = self._metrics["train"], defaultdict(list)
         try:
-            return self._score(inputs, repeated)
+            yield
         finally:
             found, self._metrics["train"] = self._metrics["train"], noted
-            noted["num_tokens"] = found.pop("num_tokens", noted["num_tokens"])
+            if tokens := found.pop("num_tokens", None):
+                noted["num_tokens"] = tokens
             for name, values in found.items():
-                noted[f"refills/{name}"] += values
+                noted[f"{kind}/{name}"] += values
 
     def _score(self, inputs: Any, numbers: list[int]) -> Batch:
         """Return TRL's rollouts of some prompts; advantages that should be 0 are exactly 0."""
@@ -209,7 +196,11 @@ class NonzeroRollouts:
             rollouts = super()._generate_and_score_completions(inputs)
         finally:
             self._scoring = False
-        check_rollouts(rollouts)
+        if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
+            raise ConfigurationError(
+                f"the rollouts hold images ({', '.join(images)}), which this adapter cannot "
+                "regroup. Use TRL's own trainer."
+            )
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
             del self._metrics["train"][name]  # they were computed from the zeros
         self._own_tokens += own_tokens(rollouts).sum()
@@ -223,8 +214,8 @@ class NonzeroRollouts:
         advantages = rollouts["advantages"]
         rounded = ~differs.repeat_interleave(self.num_generations)[own]
         beyond = ~within.repeat_interleave(self.num_generations)[own]
-        axes = (-1, *[1] * (advantages.ndim - 1))
-        zero = (rounded.view(axes) & (advantages.abs() <= noise)) | beyond.view(axes)
+        rounded, beyond = (regrouping.beside(advantages, each) for each in (rounded, beyond))
+        zero = (rounded & (advantages.abs() <= noise)) | beyond
         rollouts["advantages"] = advantages.masked_fill(zero, 0)
         if self._keep is not None:
             self._drop(rollouts, self._kept[own])
@@ -232,9 +223,9 @@ class NonzeroRollouts:
 
     def _drop(self, rollouts: Batch, kept: Tensor) -> None:
         """Treat completions that are not kept as if they had not been generated."""
-        axes = (-1, *[1] * (rollouts["advantages"].ndim - 1))
-        advantages = rollouts["advantages"].masked_fill(~kept.view(axes), 0)
-        if find_loss(self) in BY_ROWS:  # the loss is divided by all rows, kept or not
+        advantages = rollouts["advantages"]
+        advantages = advantages.masked_fill(~regrouping.beside(advantages, kept), 0)
+        if checks.find_loss(self) in checks.BY_ROWS:  # it is divided by all rows, kept or not
             advantages = advantages * (self.num_generations / self._keep)
         mask = rollouts["completion_mask"]
         rollouts |= {"advantages": advantages, "completion_mask": mask * kept[:, None]}
@@ -298,19 +289,18 @@ class NonzeroRollouts:
         # Neither an update nor a generation batch ends within a run of this many micro-batches.
         length = math.gcd(len(batches), self.args.gradient_accumulation_steps)
         runs = [batches[start : start + length] for start in range(0, len(batches), length)]
-        kept = (
-            torch.stack([with_gradient(batch).sum() for batch in batches]).view(-1, length).sum(1)
-        )
+        kept = torch.stack([with_gradient(batch).sum() for batch in batches])
+        kept = kept.view(-1, length).sum(1)
         tokens = self._own_tokens.view(1)
         found = self.accelerator.gather(torch.cat([kept, tokens])).view(-1, len(runs) + 1)
         *most, _ = found.max(0).values.clamp(min=1).tolist()
         self._counts["tokens"] += int(found[:, -1].sum())
         self._own_tokens = torch.zeros_like(self._own_tokens)
-        loss, multiple = find_loss(self), getattr(self, "pad_to_multiple_of", None) or 1
+        loss, multiple = checks.find_loss(self), getattr(self, "pad_to_multiple_of", None) or 1
         return [
             batch
             for run, count in zip(runs, most, strict=True)
-            for batch in regroup(run, count, loss, multiple, self._with_old)
+            for batch in regrouping.regroup(run, count, loss, multiple, self._with_old)
         ]
 
     def _with_old(self, batch: Batch) -> Batch:
@@ -373,13 +363,8 @@ class NonzeroRollouts:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if not len(inputs["advantages"]):
             return inputs["advantages"].new_zeros((), requires_grad=True)
-        noted, self._metrics["train"] = self._metrics["train"], defaultdict(list)
-        try:
+        with self._metrics_as("trained"):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        finally:
-            found, self._metrics["train"] = self._metrics["train"], noted
-            for name, values in found.items():
-                noted[f"trained/{name}"] += values
 
 
 class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
@@ -389,7 +374,6 @@ class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
 class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
-    RLOO adds a KL penalty to the rewards, so hardly any rewards are equal, and no completion is
-    left out. Turn the penalty off with `beta=0.0`. With `mask_truncated_completions`, TRL's logged
-    loss includes truncated completions, although they have no gradient; here it does not.
+    RLOO's KL penalty makes rewards differ, so no completion is left out unless `beta=0.0`. TRL's
+    logged loss includes masked truncated completions, which have no gradient; here it does not.
     """
