@@ -145,32 +145,3 @@ def test_what_limits_training_is_told_by_the_times_of_the_wall_and_of_the_host(n
     rows = rehearsed(name, count=6)
     assert {row["quantity"].rpartition(", ")[2] for row in rows} == {"wall", "host"}
     assert all(row["median"] > 0 for row in rows)
-
-
-PROGRAM = """
-from composer.core import Algorithm
-
-
-class Unused(Algorithm):
-    pass
-
-
-def select_using_loss(input, target, model, loss_fun, keep):
-    losses = loss_fun(model(input), target, reduction="none")
-    kept = losses.topk(int(keep * len(losses))).indices
-    return input[kept], target[kept]
-"""
-
-
-def test_another_program_takes_turns_with_the_loader_and_what_is_not_there_is_left_out(
-    tmp_path, capsys
-):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    rows = rehearsed("peers.peers", examples=64, composer=str(tmp_path / "program.py"))
-    told = {row.get("program", row["quantity"]): row["median"] for row in rows}
-    assert told["composer / bare, a step"] > 0
-    assert told["sb.infobatch"] > 0.9
-    assert told["composer"] > 0.5  # the top half always, and none of the others
-    assert "infobatch" not in told
-    assert "authors: left out, no --set authors=PATH" in capsys.readouterr().err
-    assert "composer.core" not in sys.modules
