@@ -69,21 +69,15 @@ def test_patterns_stand_for_every_arm_that_they_fit():
 @pytest.mark.parametrize(
     ("side", "limit", "verdict"),
     [
-        ("above", 1.5, HOLDS),
-        ("below", 1.5, FAILS),
-        ("above", 2.0, OPEN),
-        ("within", 2.5, HOLDS),
-        ("within", 1.5, FAILS),
-        ("within", 2.0, OPEN),
+        *(("above", 1.5, HOLDS), ("below", 1.5, FAILS), ("above", 2.0, OPEN)),
+        *(("within", 2.5, HOLDS), ("within", 1.5, FAILS), ("within", 2.0, OPEN)),
     ],
 )
 def test_a_claim_agrees_where_the_whole_interval_lies_on_its_side_of_the_limit(
     side, limit, verdict
 ):
-    shown = panel(
-        traditional=fixture_seeds("t", (10.0, 11.0, 12.0)),
-        sb=fixture_seeds("s", (12.0, 13.1, 13.9)),
-    )
+    base, own = fixture_seeds("t", (10.0, 11.0, 12.0)), fixture_seeds("s", (12.0, 13.1, 13.9))
+    shown = panel(traditional=base, sb=own)
     ((_, found),) = verdicts(replace(ENDS, side=side, limit=limit), shown)
     assert found is verdict
 
@@ -118,12 +112,7 @@ def test_what_cannot_fail_and_what_is_of_other_data_does_not_count():
 
 @pytest.mark.parametrize(
     ("opened", "mark"),
-    [
-        (0, "is Traditional here"),
-        (1, "is Traditional with 2 of 3 seeds"),
-        (2, "agrees"),
-        (3, "agrees"),
-    ],
+    [(0, "is Traditional here"), (1, "is Traditional with 2 of 3 seeds"), (2, "agrees")],
 )
 def test_an_arm_whose_gate_never_opened_with_most_seeds_has_no_verdict(opened, mark):
     shown = panel(traditional=ENDING["traditional"], kath18=ENDING["sb"])

@@ -24,15 +24,11 @@ SCALE = fixture_scale()
 def filled(name, seen, seeds=3):
     """A figure's panel, with runs in which its probes saw what `seen(key, seed)` says."""
     (panel,) = FIGURES[name].panels(SCALE)[:1]
-    return fixture_panel(
-        panel,
-        {
-            arm.key: [
-                observing(arm.plan.probes, seen(arm.key, seed), seed) for seed in range(seeds)
-            ]
-            for arm in panel.arms
-        },
-    )
+    runs = {
+        arm.key: [observing(arm.plan.probes, seen(arm.key, seed), seed) for seed in range(seeds)]
+        for arm in panel.arms
+    }
+    return fixture_panel(panel, runs)
 
 
 def observing(probes, seen, seed):
@@ -42,10 +38,6 @@ def observing(probes, seen, seed):
         for place, each in enumerate(seen)
     ]
     return replace(fixture_run(seed=seed), observations=tuple(observations))
-
-
-def verdicts(name, panel):
-    return [(quote, finding.verdict) for quote, finding in judged(name, panel)]
 
 
 def ranked(order):
@@ -68,7 +60,8 @@ def test_images_are_easy_over_the_course_where_their_mean_rank_is_low(rank, verd
         easy = [int(65535 * rank) + seed] * inside.SHOWN
         return ranked([*easy, *[60000] * 90])
 
-    assert verdicts("fig-2", filled("fig-2", seen)) == [("easy", verdict)]
+    ((quote, finding),) = judged("fig-2", filled("fig-2", seen))
+    assert (quote, finding.verdict) == ("easy", verdict)
 
 
 def test_images_lie_in_reading_order_with_their_classes():

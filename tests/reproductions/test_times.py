@@ -6,11 +6,7 @@ from fixture_runs import PHASES, fixture_run
 
 from reproductions.drawing import caption
 from reproductions.evidence import Evidence, Panel
-from reproductions.jiang2019.times import (
-    parts_of,
-    speedup_table,
-    speedup_tables,
-)
+from reproductions.jiang2019.times import parts_of, speedup_table, speedup_tables
 from reproductions.measures import at_target
 from reproductions.settings import make_arm
 from selective_backprop_lab.analysis.verdict import Verdict
