@@ -15,10 +15,8 @@ from benchmarks.cases import bench
 
 def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(request):
     missing = ("beartype", "hypothesis", "jaxtyping", "xdist")
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing})); "
-        "import pytest; sys.exit(pytest.main())"
-    )
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import pytest; "
+    code += "sys.exit(pytest.main())"
     options = ["-m", "cuda", "-p", "no:fixture_checks", "-p", "no:cacheprovider", "-W", "default"]
     found = subprocess.run(
         [sys.executable, "-c", code, *options, *sorted(FILES), "--collect-only", "-q"],
@@ -38,16 +36,16 @@ def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_a
 def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
     precision, demands, monkeypatch
 ):
-    def ratio(median):
-        return {"median": median, "low": median - 0.01, "high": median + 0.01, "rounds": 9}
+    def ratios(*names, **medians):
+        spread = {n: {"low": m - 0.01, "median": m, "high": m + 0.01} for n, m in medians.items()}
+        return {n: dict.fromkeys(names, each | {"rounds": 9}) for n, each in spread.items()}
 
-    scorers = {"bf16": 0.2, "fp32": 1.0} if precision == "fp32" else {"forward": 0.2, "fp32": 1.0}
+    cheap = "bf16" if precision == "fp32" else "forward"
+    scorers = ratios("of_full", **{cheap: 0.2, "fp32": 1.0})
     epochs = {"traditional": 1.0, "selective-backprop": 0.5, "pipelined-sb": 0.395}
     findings = {
-        "scorers": {n: {"of_full": ratio(m), "overlap": 0.8} for n, m in scorers.items()},
-        "strategies": {
-            n: {"relative": ratio(m), "over_limit": ratio(m)} for n, m in epochs.items()
-        },
+        "scorers": {name: each | {"overlap": 0.8} for name, each in scorers.items()},
+        "strategies": ratios("relative", "over_limit", **epochs),
         "remarks": {"fp32": "slow"},
     }
     monkeypatch.setattr(bench, "measure", lambda *_, **__: findings)
@@ -133,15 +131,10 @@ def test_a_part_whose_time_is_over_may_save_its_work_before_it_is_killed(handler
     assert process.returncode == status
 
 
-def rehearsed(name, **settings):
-    """Return the rows of a measurement on a CPU, in one round."""
-    (found,) = find_cases([name])
-    small = {"device": "cpu", "net": "tiny_cnn", "size": 8, **settings}
-    return list(measure(found, found.settings | small, rounds=1))
-
-
 @pytest.mark.parametrize("name", ["probe.steps", "probe.lab"])
 def test_what_limits_training_is_told_by_the_times_of_the_wall_and_of_the_host(name):
-    rows = rehearsed(name, count=6)
+    (found,) = find_cases([name])
+    small = {"device": "cpu", "net": "tiny_cnn", "size": 8, "count": 4}
+    rows = list(measure(found, found.settings | small, rounds=1))
     assert {row["quantity"].rpartition(", ")[2] for row in rows} == {"wall", "host"}
     assert all(row["median"] > 0 for row in rows)
