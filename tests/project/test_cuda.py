@@ -50,11 +50,11 @@ def test_with_exact_draws_the_host_never_waits_within_an_epoch(name, nonfinite, 
     assert bool(torch.stack(losses).isfinite().all())
 
 
+@dataclass
 class Unweighted:
     """A loader whose batches come with their selection, which training leaves alone here."""
 
-    def __init__(self, loader: sb.SelectiveLoader) -> None:
-        self.loader = loader
+    loader: sb.SelectiveLoader
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -127,20 +127,22 @@ def test_losses_that_are_not_finite_are_selected_first_without_waiting():
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [sb.traditional(), sb.random_backprop(1 / 3), scored(sb.selectors.Top(1 / 3))],
-    ids=["traditional", "random", "top"],
+    "strategy", [sb.traditional(), sb.random_backprop(1 / 3), scored(sb.selectors.Top(1 / 3))]
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_where_no_draw_is_made_on_the_device_the_same_examples_come_as_on_the_cpu(
     strategy, workers
 ):
     losses = {} if strategy.scorer is None else {"losses": by_rule}
-    loaders = [
+    loaders = (
         make_loader(nn.Identity(), strategy, device=device, workers=workers, **losses)
         for device in ("cpu", "cuda")
-    ]
-    for _ in range(2):
+    )
+    same_examples(*loaders)
+
+
+def same_examples(*loaders: sb.SelectiveLoader, epochs: int = 2) -> None:
+    for _ in range(epochs):
         expected, found = ([inputs.cpu() for inputs, _ in loader] for loader in loaders)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
@@ -176,9 +178,8 @@ def test_without_a_model_batches_and_indices_on_the_host_keep_the_rows_that_scor
     inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
     loader = DataLoader(TensorDataset(inputs, torch.arange(EXAMPLES)), BATCH, shuffle=True)
     strategy = scored(sb.selectors.Top(1 / 3), OnDevice())
-    for (found, places), selection in sb.SelectiveLoader(
-        loader, None, LOSS, strategy, with_selection=True
-    ):
+    selecting = sb.SelectiveLoader(loader, None, LOSS, strategy, with_selection=True)
+    for (found, places), selection in selecting:
         assert selection.indices.equal(places)
         assert found.equal(inputs[places])
 
@@ -247,9 +248,8 @@ def test_recorded_losses_stay_on_the_device_and_select():
 
 def test_the_loss_of_cast_targets_makes_the_host_wait_for_nothing():
     model = nn.Linear(6, 1).cuda()
-    loader = sb.SelectiveLoader(
-        DataLoader(examples(), BATCH), model, nn.L1Loss(), sb.recorded_sb(1 / 3), quiet=True
-    )
+    batches, strategy = DataLoader(examples(), BATCH), sb.recorded_sb(1 / 3)
+    loader = sb.SelectiveLoader(batches, model, nn.L1Loss(), strategy, quiet=True)
     loss_fn = loader.loss_fn
     for inputs, targets in loader:
         with no_waiting():
@@ -372,12 +372,10 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 )
 def test_examples_without_a_target_are_kept_as_on_the_cpu_wherever_they_come(strategy, how):
     for where in (slice(0, 24), slice(40, 96)):
-        loaders = [
+        loaders = (
             without_targets(each, where, strategy=strategy, **how) for each in ("cpu", "cuda")
-        ]
-        for _ in range(3):
-            expected, found = ([inputs.cpu() for inputs, _ in loader] for loader in loaders)
-            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        )
+        same_examples(*loaders, epochs=3)
 
 
 def test_a_loaded_state_knows_which_waiting_examples_lack_a_target():

@@ -57,7 +57,6 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 def task_names(task: str) -> dict[str, object]:
     """What the page takes for granted under a heading."""
     images, labels = digits()
-    random.seed(0)
     pixels = images.flatten(1)
     named = [{"pixels": p, "label": label} for p, label in zip(pixels, labels, strict=True)]
     examples = {
@@ -118,9 +117,7 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_what_stands_beside_another_package_runs(
-    other: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_stands_beside_another_package_runs(other, capsys):
     images, labels = digits()
     wrong = functional.one_hot(labels, 10) * 0.95 + 0.005
     wrong[::16] = wrong[::16].roll(1, dims=1)
@@ -207,14 +204,10 @@ def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None
         return (prompts[:, None] % 4 > torch.tensor([0, 0, 0, 0, 1])).float()
 
     rewards = torch.tensor([1.0] * 8 + [1.0, 0.0] * 4)  # of the answers to two prompts
-    names = MODULES | {
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.5),
-        "prompts": torch.arange(64),
-        "policy_losses": policy_losses,
-        "generate_and_reward": generate_and_reward,
-        "train_on": trained.append,
-    }
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    names = MODULES | {"model": model, "optimizer": optimizer, "policy_losses": policy_losses}
+    names |= {"prompts": torch.arange(64), "generate_and_reward": generate_and_reward}
+    names["train_on"] = trained.append
     rollout = {"inputs": inputs, "rewards": rewards, "advantages": rewards - 0.5}
     names["rollouts"] = [rollout] * 2
     code = shown["The same training with less"]
@@ -232,7 +225,7 @@ def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None
 
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:
-    names: dict[str, object] = dict(MODULES)
+    names = dict(MODULES)
     shown = sections("language-models.md")["Whole examples"]
     [code] = re.findall(r"^def predict_next.*?(?=^\n\n|\Z)", shown, re.DOTALL | re.MULTILINE)
     exec(code, names)

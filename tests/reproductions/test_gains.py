@@ -14,7 +14,7 @@ from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 
 BY_NAME = {each.name: each for stage in STAGES.values() for each in stage.workloads}
-PLAIN, WRONG, CLICKS = (BY_NAME[name] for name in ("mnist", "mnist-20-wrong", "clicks"))
+PLAIN, WRONG = BY_NAME["mnist"], BY_NAME["mnist-20-wrong"]
 NOISE = (-0.1, 0.0, 0.1)  # of the seeds; all strategies share it
 
 
@@ -31,13 +31,6 @@ def results(workload, curve, **arms):
     return Results(workload, frame_of(runs), frame_of([]), rates, 0)
 
 
-def column(name, *found):
-    """A column of the table of jobs, by its heading."""
-    table = by_job(found)
-    place = [each.name for each in table.set_columns].index(name)
-    return [row[place] for row in table.rows[1:]]
-
-
 def verdicts(*found, arm="auto"):
     return [job.verdict for job in judged(found, arm)]
 
@@ -49,7 +42,9 @@ def test_the_rival_is_the_best_traditional_training_up_to_the_same_cost():
     assert found.gain("auto", 16.0).mean == pytest.approx(-1.0)
     assert verdicts(found) == ["loses", "gains"]
     assert found.change(16.0).mean == pytest.approx(-20.0)
-    assert column("best traditional (after passes)", found) == ["5.00 ± 0.25 (4)"] * 2
+    table = by_job([found])
+    rival = [each.name for each in table.set_columns].index("best traditional (after passes)")
+    assert [row[rival] for row in table.rows[1:]] == ["5.00 ± 0.25 (4)"] * 2
 
 
 def test_the_rival_is_chosen_by_the_tuning_seeds_and_not_by_those_that_are_judged():
@@ -71,15 +66,9 @@ def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
 def noisy(workload, curve, own):
     """As `results`, of `auto` at two lengths with errors of their own for each seed."""
     found = results(workload, curve, auto=dict.fromkeys(own, 0.0))
-    chosen = found.runs.arm == "auto"
-    errors = found.runs.error.where(
-        ~chosen,
-        [
-            own[length][seed] if length in own else 0.0
-            for length, seed in zip(found.runs.length, found.runs.seed, strict=True)
-        ],
-    )
-    return replace(found, runs=found.runs.assign(error=errors))
+    for run in found.runs[found.runs.arm == "auto"].itertuples():
+        found.runs.loc[run.Index, "error"] = own[run.length][run.seed]
+    return found
 
 
 def test_jobs_of_a_page_are_judged_together():

@@ -10,14 +10,7 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 import selective_backprop as sb
 from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import (
-    FIGURES,
-    figures_at,
-    find_figures,
-    limited,
-    list_figures,
-    reproduce,
-)
+from reproductions.papers import FIGURES, figures_at, find_figures, limited, list_figures, reproduce
 from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
 from reproductions.training import file_of, work_of
