@@ -185,21 +185,18 @@ def test_without_a_model_batches_and_indices_on_the_host_keep_the_rows_that_scor
 
 
 UNWARMED = sb.selective_backprop(1 / 3, warmup_epochs=0)
+AHEAD = sb.experimental.Pipelined(sb.scorers.Forward(), 3, ahead=1, check=None)
 STRATEGIES = {
     "percentile": UNWARMED,
     "stale": sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
-    "pipelined": scored(
-        sb.selectors.Percentile(2.0),
-        sb.experimental.Pipelined(sb.scorers.Forward(), 3, ahead=1, check=None),
-    ),
+    "pipelined": scored(sb.selectors.Percentile(2.0), AHEAD),
 }
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_training_goes_on_from_a_saved_state_as_if_it_had_never_stopped(name, tmp_path):
-    (model, loader), (other, resumed) = (
-        (each, make_loader(each, STRATEGIES[name])) for each in (net(), net())
-    )
+    model, other = net(), net()
+    loader, resumed = (make_loader(each, STRATEGIES[name]) for each in (model, other))
     train(model, loader, epochs=2)
     torch.save({"model": model.state_dict(), "loader": loader.state_dict()}, tmp_path / "state")
     expected = train(model, loader, epochs=2)

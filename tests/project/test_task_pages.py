@@ -40,12 +40,10 @@ FITS = "What the model fits already"
 
 
 def names_of(data: object, model: nn.Module, batch_size: int) -> dict[str, object]:
-    return MODULES | {
-        "train_loader": DataLoader(data, batch_size, shuffle=True),
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
-        "loss_fn": nn.CrossEntropyLoss(),
-    }
+    loader = DataLoader(data, batch_size, shuffle=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    own = {"train_loader": loader, "model": model, "optimizer": optimizer}
+    return MODULES | own | {"loss_fn": nn.CrossEntropyLoss()}
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,14 +140,11 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
     lines = language.Lines()
     model = language.make_model(lines)
     before = language.mean_loss(model, lines)
-    names = MODULES | {
-        "train_loader": DataLoader(lines, 24, shuffle=True, collate_fn=language.pad),
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters(), 0.01),
-    }
-    parts = ("Whole examples", FITS)
-    assert {*shown} == {*parts, DOUBTED}
-    for part in parts:
+    loader = DataLoader(lines, 24, shuffle=True, collate_fn=language.pad)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    names = MODULES | {"train_loader": loader, "model": model, "optimizer": optimizer}
+    assert {*shown} == {"Whole examples", FITS, DOUBTED}
+    for part in ("Whole examples", FITS):
         start = language.mean_loss(model, lines)
         exec(shown[part], names)
         for _ in range(2 if part == FITS else 0):  # epochs of the loop above it
