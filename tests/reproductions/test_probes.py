@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fixture_lab import few_digits, finish, fixture_plan
+from fixture_loaders import same_tensors
 from torch import nn
 
 from reproductions.probes import (
@@ -49,8 +50,7 @@ def places(values):
 
 
 def losses(scene):
-    outputs, labels = logits(scene)
-    return nn.functional.cross_entropy(outputs, labels, reduction="none").tolist()
+    return nn.functional.cross_entropy(*logits(scene), reduction="none").tolist()
 
 
 def test_ranks_of_losses_are_followed_and_averaged_over_the_looks(scene):
@@ -75,10 +75,7 @@ def test_ranks_by_el2n_are_those_of_the_errors_norms_at_the_end(scene):
     probe = El2nRanks(examples=COUNT).start(scene)
     assert probe.look(0.5) is None
     outputs, labels = logits(scene)
-    errors = [
-        sum((share - (place == label)) ** 2 for place, share in enumerate(shares)) ** 0.5
-        for shares, label in zip(outputs.softmax(1).tolist(), labels.tolist(), strict=True)
-    ]
+    errors = (outputs.softmax(1) - nn.functional.one_hot(labels, 10)).norm(dim=1).tolist()
     assert unpack(probe.look(1.0)["ranks"]).tolist() == places(errors)
 
 
@@ -153,8 +150,7 @@ def test_the_net_and_its_gradients_are_left_as_they_were(scene):
     before = copy.deepcopy(scene.model.state_dict())
     BatchGradients(batch_size=20, batches=2).start(scene).look(0.5)
     assert all(bool((each.grad == 1).all()) for each in scene.model.parameters())
-    for name, value in scene.model.state_dict().items():
-        assert torch.equal(value, before[name])
+    assert same_tensors(scene.model.state_dict(), before)
 
 
 PROBES = (
