@@ -9,11 +9,11 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.papers import FIGURES, figures_at, find_figures, limited, list_figures, reproduce
 from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
-from reproductions.training import file_of, work_of
+from reproductions.training import file_of
 from selective_backprop_lab.records.schema import read_runs
 
 # Of so few digits, pruning may leave nothing of a class, and a tenth is less than a batch.
@@ -198,15 +198,3 @@ def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
     for name in FIGURES.keys() - {figure.name for figure in there}:
         with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):
             find_figures([name], scale)
-
-
-@pytest.mark.parametrize(("name", "epochs"), [(ScaleName.GPU_50, 50), (ScaleName.GPU_200, 200)])
-def test_the_paper_s_regime_costs_as_many_passes_as_its_page_says(name, epochs):
-    arms = {
-        arm.key: arm.plan for panel in FIGURES["table-1"].panels(SCALES[name]) for arm in panel.arms
-    }
-    first = ["traditional", "shortened", "sb", "stale", "random", "third"]
-    passes = sum(work_of(arms[key]) for key in first) / 50_000
-    assert passes == pytest.approx(3.5 * epochs, rel=0.02)
-    # A test set has a fifth of the examples, and a forward pass costs a third.
-    assert sum(arms[key].evaluations for key in first) / 15 < passes / 10
