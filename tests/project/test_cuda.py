@@ -229,20 +229,6 @@ def test_a_state_of_the_middle_of_an_epoch_may_be_on_any_device(name):
             assert torch.equal(inputs.cpu(), wanted.cpu())
 
 
-def test_recorded_losses_stay_on_the_device_and_select():
-    model = net()
-    loader = make_loader(model, sb.recorded_sb(1 / 3), with_selection=True)
-    kept = []
-    for _ in range(3):
-        before = loader.stats.kept
-        for (inputs, targets), selection in loader:
-            losses = functional.cross_entropy(model(inputs), targets, reduction="none")
-            with no_waiting():
-                loader.record(selection, losses)
-        kept.append(loader.stats.kept - before)
-    assert kept == [EXAMPLES, EXAMPLES // 3, EXAMPLES // 3]
-
-
 def test_the_loss_of_cast_targets_makes_the_host_wait_for_nothing():
     model = nn.Linear(6, 1).cuda()
     batches, strategy = DataLoader(examples(), BATCH), sb.recorded_sb(1 / 3)
@@ -314,19 +300,10 @@ def test_a_step_that_does_not_score_selects_rows_on_the_device(strategy):
 
 @pytest.mark.parametrize("nonzero", [[True, False, True, False, False], [False] * 3], ids=str)
 def test_rows_of_gradient_zero_are_left_out_on_the_device(nonzero):
-    def losses(model: nn.Module, inputs: Tensor, targets: Tensor, worth: Tensor) -> Tensor:
-        return worth * functional.cross_entropy(model(inputs), targets, reduction="none")
-
-    whole, part = net(), net()
-    worth = torch.tensor(nonzero, device="cuda").float()
-    batch = (*(column[: len(nonzero)].cuda() for column in examples().tensors), worth)
-    losses(whole, *batch).mean().backward()
-    [(rows, selection)] = sb.NonzeroRows()(batch, worth)
+    worth, numbers = torch.tensor(nonzero, device="cuda"), torch.arange(len(nonzero)).cuda()
+    [((kept, _), selection)] = sb.NonzeroRows()((numbers, worth), worth.float())
     assert selection.weights.is_cuda
-    assert len(rows[0]) == max(1, sum(nonzero))
-    (selection.weights * losses(part, *rows)).mean().backward()
-    for one, other in zip(part.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
+    assert kept.tolist() == (worth.nonzero()[:, 0].tolist() or [0])
 
 
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.selective_backprop(1 / 3)])
