@@ -49,13 +49,9 @@ def typed(monkeypatch, tmp_path):
     return run
 
 
-def names(figures):
-    return [figure.name for figure in figures]
-
-
 def test_what_is_named_is_redone_at_the_small_scale_with_three_seeds(typed, tmp_path):
     ((what, figures, order),) = typed(f"fig-7 table-1 --out {tmp_path}")
-    assert (what, names(figures)) == ("reproduce", ["fig-7", "table-1"])
+    assert (what, [each.name for each in figures]) == ("reproduce", ["fig-7", "table-1"])
     assert (order.scale.name, order.seeds, order.threads, order.root) == ("small", 3, 1, None)
     assert order.folder == tmp_path / "runs" / "small"
     assert order.command == f"scripts/reproduce fig-7 table-1 --out {tmp_path}"
@@ -66,7 +62,8 @@ def test_every_option_reaches_the_order_wherever_it_stands(typed):
     options += " --hours 2"
     for line in (f"all --scale full {options}", f"--scale full {options} all"):
         ((_, figures, order),) = typed(line)
-        assert {"tuned", "tuning"} == FIGURES.keys() - names(figures)  # which this scale lacks
+        lacking = FIGURES.keys() - {figure.name for figure in figures}
+        assert lacking == {"tuned", "tuning"}
         assert (order.scale.name, order.scale.main[0].hours) == ("full", 2.0)
         assert (order.seeds, order.jobs, order.threads, order.device) == (1, 3, 2, "cpu")
         assert (str(order.root), order.every, order.trains) == ("here", 12.5, True)
