@@ -1,1 +1,1 @@
-"""What selecting costs and does, measured: `scripts/bench`. Read `case.py` to add a case."""
+"""Measurements of selection: `scripts/bench`. Read `case.py` to add a case."""

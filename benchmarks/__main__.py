@@ -77,11 +77,7 @@ def _setting(text: str) -> tuple[str, str]:
 def with_settings(
     cases: list[Case], given: dict[str, str], rounds: int | None
 ) -> list[tuple[Case, Row]]:
-    """Return the cases, each with its settings; `given` and `rounds` replace defaults.
-
-    Raises:
-        SystemExit: if no case has a setting that is given.
-    """
+    """Return the cases, each with its settings; `given` and `rounds` replace defaults."""
     known = {name for each in cases for name in each.settings}
     if unknown := given.keys() - known:
         raise SystemExit(f"--set {' '.join(unknown)}: there are {', '.join(sorted(known))}")
@@ -127,13 +123,11 @@ def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
 
 
 def measured_by(record: dict[str, Any]) -> list[str]:
-    """Return the files and folders that the cases of a record measure."""
     cases = find_cases(list(record.get("cases", ())))
     return sorted({file for case in cases for file in case.measures})
 
 
 def state_of(version: str, files: Sequence[str], root: Path = ROOT) -> str:
-    """Say whether files have changed since the version of the code that a record names."""
     if not files:
         return "no case measures it any more"
     commit = version.split()[1] if version.startswith("git ") else "0+unknown"
@@ -148,7 +142,6 @@ def state_of(version: str, files: Sequence[str], root: Path = ROOT) -> str:
 
 
 def _git(root: Path, *command: str) -> str | None:
-    """Return what git prints; None if it fails."""
     done = subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else None
 

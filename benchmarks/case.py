@@ -1,10 +1,10 @@
-"""What a case of `scripts/bench` is made of, and how it is measured.
+"""Cases of `scripts/bench`: how to write one, and how they are measured.
 
 To add a case, write a generator in a module of `benchmarks/cases`:
 
     @case("src/selective_backprop/selectors")        # the files whose speed it measures
     def drawing(*, count: int = 128):                # settings, which --set changes
-        "What drawing costs."                        # shown by --list
+        "The CPU time of a draw."                    # shown by --list
         ours, plain = ...
         yield Rounds(
             arms={"ours": ours, "plain": plain},     # take turns, until the quantity is known
@@ -61,7 +61,6 @@ class Rounds:
 
 
 def value(quantity: str, number: float, unit: str, limit: float | None = None, **more: Any) -> Row:
-    """Return the row of a number that was measured once."""
     return row_of(quantity, unit, Median(number, number, number, 1), limit) | more
 
 
@@ -82,7 +81,6 @@ class Case:
 
     @property
     def settings(self) -> Row:
-        """The defaults of its settings."""
         parameters = inspect.signature(self.items).parameters.values()
         return {each.name: each.default for each in parameters}
 
@@ -98,7 +96,6 @@ def case(*measures: str) -> Callable[[Callable[..., Iterator[Rounds | Row]]], Ca
 
 
 def modules() -> list[str]:
-    """Return the names of all modules of cases."""
     return sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
 
 
@@ -106,20 +103,15 @@ def find_cases(names: Sequence[str]) -> list[Case]:
     """Return all cases of the named modules, and the cases of names such as `steps.auto`.
 
     Only these modules are imported, because some need packages that others do not.
-
-    Raises:
-        SystemExit: if there is no module or case of a name.
     """
     found: dict[str, Case] = {}
     for name in names:
-        module, _, one = name.partition(".")
+        module = name.partition(".")[0]
         if module not in modules():
             raise SystemExit(f"no case {name!r}; there are {', '.join(modules())}; see --list")
         every = vars(import_module(f"benchmarks.cases.{module}")).values()
-        own = {each.name: each for each in every if isinstance(each, Case)}
-        own = {
-            key: own[key] for key in own if key == name or (not one and key.startswith(f"{name}."))
-        }
+        cases = {each.name: each for each in every if isinstance(each, Case)}
+        own = {key: cases[key] for key in cases if f"{key}.".startswith(f"{name}.")}
         if not own:
             raise SystemExit(f"no case {name!r} in benchmarks/cases/{module}.py; see --list")
         found |= own
@@ -136,13 +128,9 @@ def measure(
 ) -> Iterator[Row]:
     """Measure a case, and yield the rows.
 
-    Args:
-        case: what to measure.
-        settings: of the case.
-        seconds: wall seconds after which no round begins. If they are fewer than `SECONDS`, the
-            case also measures nothing more by itself after them.
-        rounds: number of rounds; None for as many as it takes to know every quantity.
-        clock: returns seconds; by default this process's CPU seconds.
+    No round begins after so many wall seconds. If they are fewer than `SECONDS`, the case also
+    measures nothing more by itself after them. Without a number of rounds, there are as many as it
+    takes to know every quantity.
     """
     begun = time.monotonic()
     for item in case.items(**settings):

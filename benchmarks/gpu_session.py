@@ -45,7 +45,6 @@ class Part:
 
 
 def parts_of(device: str, root: Path | None, out: Path) -> list[Part]:
-    """Return what there is to do on a device, with the data of a folder."""
     real, stream = device != "cpu", "tests/experimental/test_stream_backend.py"
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
     files = [str(path) for path in paths if "pytest.mark.cuda" in path.read_text("utf-8")]
@@ -70,8 +69,6 @@ def parts_of(device: str, root: Path | None, out: Path) -> list[Part]:
         bench("gpu.small", 5),
         bench("gpu.rollouts", 11, "width=32", "layers=1", "length=16", "words=64"),
     ]
-    if real:  # on a CPU, compiling takes too long for a rehearsal
-        found.append(bench("probe.compiled", 8, few=True))
     what = ["-m", "reproductions", "all" if real else "list", "--scale", "gpu"]
     papers = [*what, "--root", str(root), "--out", str(out / "papers")]
     found.append(Part("papers", 20 if root else 0, lambda _: papers if root else []))
@@ -125,7 +122,6 @@ def verdict(status: int, lines: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the parts, print a table, and return the exit status."""
     options = parsed(arguments)
     real, out = options.device == "cuda", Path(os.environ.get("OUT", ROOT / "runs/gpu")).resolve()
     if real and not torch.cuda.is_available():

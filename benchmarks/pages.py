@@ -6,28 +6,19 @@ Each function takes the rows of a record, and returns the table's heading and it
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.case import ROOT
+from benchmarks.cases.small import WORKLOADS
 from selective_backprop_lab.analysis.estimates import estimate
 from selective_backprop_lab.analysis.tables import with_interval
 
-ROOT = Path(__file__).parents[1]
 CLOCK = "process CPU time, one thread, interleaved rounds"
 RULES = ("audit", "audit of losses", "final loss", "loss of the final model")
 SHOWN = (0.01, 0.1, 0.2)  # shares of a list
 GROUPS = {"rarest": "rarest three", "others": "others"}
 SMALL = ("random", "selective", "recorded", "auto")
-STEPS = (  # workloads; the record has more
-    "linear, 20 features, batches of 32",
-    "perceptron, 784 features, batches of 32",
-    "perceptron, 784 features, batches of 128",
-    "97 modules, 20 features, batches of 32",
-    "linear, 20 features, batches of 32, read one by one",
-    "perceptron, 784 features, batches of 128, read one by one",
-    "digits of the demo",
-)
 EPOCHS = ("random-backprop", "recorded-sb", "selective-backprop", "pipelined-sb")
 MADE_WRONG = (0.0, 0.05, 0.1, 0.2)
 Row = dict[str, Any]
@@ -46,12 +37,10 @@ def table(heads: str, rows: Iterable[Sequence[str]], left: Sequence[int] = (0,))
 
 
 def where(rows: Rows, **wanted: Any) -> Rows:
-    """Return the rows with these values."""
     return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
 
 
 def each_of(rows: Rows, name: str) -> list[Any]:
-    """Return the different values of a column, in their order."""
     return list(dict.fromkeys(row[name] for row in rows if name in row))
 
 
@@ -64,12 +53,10 @@ def grouped(rows: Rows, *names: str) -> list[Rows]:
 
 
 def mean(rows: Rows, key: str, how: str = ",.0f", scale: float = 1.0) -> str:
-    """Return the mean of a column."""
     return format(scale * fmean(row[key] for row in rows), how)
 
 
 def spread(row: Row, digits: int, scale: float = 1.0) -> str:
-    """Return a median with its interval."""
     median, low, high = (f"{scale * row[key]:.{digits}f}" for key in ("median", "low", "high"))
     return median if low == high else f"{median} ({low} to {high})"
 
@@ -81,7 +68,7 @@ def with_seeds(what: str, rows: Rows) -> str:
 
 
 def gates(rows: Rows) -> Found:
-    """Show what selection costs, beside its limits."""
+    """Show the cost of selection, and its limits."""
 
     def cells(row: Row) -> Sequence[str]:
         digits = 5 if row["limit"] < 0.01 else 4
@@ -95,7 +82,7 @@ def gates(rows: Rows) -> Found:
 
 
 def small(rows: Rows) -> Found:
-    """Show what strategies add where steps are small."""
+    """Show the time that strategies add where steps are small."""
 
     def cells(name: str) -> Sequence[str]:
         own = [row for row in where(rows, workload=name) if row.get("version", "after") == "after"]
@@ -106,11 +93,11 @@ def small(rows: Rows) -> Found:
 
     added = " | ".join(f"added by {strategy}" for strategy in SMALL)
     heads = f" | bare batch, µs | {added} | CPU time per example with auto, bare loader = 1"
-    return CLOCK, table(heads, map(cells, STEPS))
+    return CLOCK, table(heads, (cells(each.name) for each in WORKLOADS))
 
 
 def epochs(rows: Rows) -> Found:
-    """Show what scoring and epochs cost, a line for each net and precision."""
+    """Show the time of scoring and of epochs, a line for each net and precision."""
 
     def cells(own: Rows) -> Sequence[str]:
         of = {row["quantity"].partition(": ")[2]: row for row in own}
@@ -139,7 +126,7 @@ def ratios(rows: Rows) -> Found:
 
 
 def rollouts(rows: Rows) -> Found:
-    """Show what each way of sampling in TRL's trainer took until a task was solved."""
+    """Show the tokens, rows and seconds until TRL's trainer solved a task, by way of sampling."""
     rows = sorted(rows, key=lambda row: row["seed"])
 
     def cells(task: str, arm: str) -> Sequence[str]:
@@ -229,7 +216,7 @@ def traits(rows: Rows) -> Found:
 
 
 def copies(rows: Rows) -> Found:
-    """Show what `find_copies` found in data as published, and of the copies that were made."""
+    """Show how many copies `find_copies` found: published ones, and ones that were made."""
 
     def cells(own: Rows) -> Sequence[str]:
         published, *made = own
@@ -251,20 +238,15 @@ def copies(rows: Rows) -> Found:
 
 
 def frequent(rows: Rows) -> Found:
-    """Show what leaving copies out does, at the rates that the first three seeds chose."""
+    """Show the error with and without copies, at the rates that the first three seeds chose."""
     seeds, arms = sorted(each_of(rows, "seed")), each_of(rows, "arm")
 
     def best(own: Rows) -> str:
-        tried = {rate: where(own, rate=rate) for rate in each_of(own, "rate")}
-        errors = {
-            rate: [
-                [row["median"] for row in runs if (row["seed"] in seeds[3:]) == tested]
-                for tested in (False, True)
-            ]
-            for rate, runs in tried.items()
-        }
-        rate = min(errors, key=lambda each: fmean(errors[each][0]))
-        return f"{with_interval(estimate(errors[rate][1]))} ({rate:g})"
+        def errors(rate: float, among: Sequence[int]) -> list[float]:
+            return [row["median"] for row in where(own, rate=rate) if row["seed"] in among]
+
+        rate = min(each_of(own, "rate"), key=lambda each: fmean(errors(each, seeds[:3])))
+        return f"{with_interval(estimate(errors(rate, seeds[3:])))} ({rate:g})"
 
     def cells(own: Rows) -> Sequence[str]:
         counts = (f"{own[0][key]:,}" for key in ("examples", "kept", "conflicts"))
@@ -308,7 +290,7 @@ def audit(rows: Rows) -> Found:
 
 
 def issues(rows: Rows) -> Found:
-    """Show what one pass finds of wrong labels, beside what cleanlab finds, in per cent."""
+    """Show the share of wrong labels that one pass finds, and that cleanlab finds."""
 
     def cells(own: Rows) -> Sequence[str]:
         def share(counts: str, name: str, of: Callable[[Row], int]) -> str:
@@ -352,7 +334,7 @@ def noise(rows: Rows) -> Found:
 
 
 def rare(rows: Rows) -> Found:
-    """Show what the audit says of wrong and of right labels, of rare classes apart if there are."""
+    """Show what the audit calls wrong and right labels, with rare classes apart if they exist."""
 
     def cells(own: Rows, groups: Sequence[str], classes: str) -> Sequence[str]:
         counts = [run["likely"][group] for run in own for group in groups]

@@ -33,11 +33,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # which is part of what a record is known by
+def lone_rank(tmp_path):
+    """A process group of one rank."""
+    store = f"file://{tmp_path / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     yield
-    torch.set_num_threads(before)
+    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture

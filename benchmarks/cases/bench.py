@@ -1,4 +1,4 @@
-"""What `selective-backprop bench` measures, of several models on one device."""
+"""The measurements of `selective-backprop bench`, for several models on one device."""
 
 import itertools
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def bench(
     device: str = "cuda",
     look: float = 30.0,
 ) -> Iterator[Row]:
-    """What scoring and selecting cost with each model in each precision, in `look` seconds each."""
+    """The cost of scoring and selecting, by model and precision; each is measured for `look` s."""
     for name, model in itertools.product(precisions, models):
         about = {"model": model, "precision": name, "data": data, "batch_size": batch_size}
         about["device"], half = device, name == "bf16"

@@ -66,7 +66,6 @@ def percentiles(losses: Sequence[float], entering: int) -> list[float]:
 
 
 def times_kept(losses: Sequence[float], beta: float, seeds: int) -> list[int]:
-    """Return how often the loader keeps each loss."""
     counts, numbers = torch.zeros(len(losses), dtype=torch.int64), torch.tensor(losses)
     for seed in range(seeds):
         loader = sb.SelectiveLoader(

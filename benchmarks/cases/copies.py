@@ -1,4 +1,4 @@
-"""What `find_copies` finds of copies that were made, and what leaving them out does."""
+"""How many copies `find_copies` finds, and how the error changes if they are left out."""
 
 import itertools
 import time
@@ -61,7 +61,7 @@ def frequent(
     rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.2),
     seeds: tuple[int, ...] = tuple(range(6)),
 ) -> Iterator[Row]:
-    """What leaving copies out does where test examples repeat as training examples do.
+    """The test error with and without copies, if test examples repeat as training examples do.
 
     Images for training and testing come from one pool. Of the census, only categories are used,
     which many people share. All arms take as many steps, to within half an epoch.

@@ -1,4 +1,4 @@
-"""What `scripts/gpu` measures beside `bench`: small steps, and answers without a gradient.
+"""Measurements of `scripts/gpu` besides `bench`: small steps, and answers without a gradient.
 
 Times are wall seconds until the device is done. A `device` other than cuda is a rehearsal.
 """
@@ -17,6 +17,7 @@ from benchmarks.case import Quantity, Rounds, case
 from benchmarks.cases.small import PERCEPTRON, epoch
 
 NONZERO = 1 / 4  # of the answers
+Times = tuple[float, float]
 STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
     "traditional": sb.traditional,
     "recorded": lambda: sb.recorded_sb(1 / 2),
@@ -27,18 +28,18 @@ STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
 
 
 def rounds(
-    arms: Mapping[str, Callable[[], float]], measure: str, unit: str = "ms", **about: Any
+    arms: Mapping[str, Callable[[], Times]], measure: str, unit: str = "ms", **about: Any
 ) -> Rounds:
-    """Return rounds of arms that return numbers; all but the first are divided by the first."""
+    """Return rounds of arms that return two times; the first time, and its ratios, count."""
     first, *others = arms
-    quantities = [Quantity(f"{first}, {measure}", lambda found: found[first], unit)]
+    quantities = [Quantity(f"{first}, {measure}", lambda found: found[first][0], unit)]
     for name in others:
-        ratio = partial(lambda name, found: found[name] / found[first], name)
+        ratio = partial(lambda name, found: found[name][0] / found[first][0], name)
         quantities.append(Quantity(f"{name} / {first}, {measure}", ratio))
     return Rounds(arms, quantities, about, known=False)
 
 
-def times(steps: Callable[[], int], device: torch.device) -> tuple[float, float]:
+def times(steps: Callable[[], int], device: torch.device) -> Times:
     """Return the milliseconds of a step: until the device is done, and until all is queued.
 
     `steps` returns how many steps it took.
@@ -51,18 +52,13 @@ def times(steps: Callable[[], int], device: torch.device) -> tuple[float, float]
     return 1e3 * (time.perf_counter() - begun) / taken, 1e3 * (queued - begun) / taken
 
 
-def milliseconds(steps: Callable[[], int], device: torch.device) -> float:
-    """Return the milliseconds of a step until the device is done."""
-    return times(steps, device)[0]
-
-
 @case("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 def small(*, device: str = "cuda") -> Iterator[Rounds]:
     """A step of a perceptron through the loader, against one of the bare loop."""
     where = torch.device(device)
-    arms = {"bare": partial(milliseconds, steps_of(None, where), where)}
+    arms = {"bare": partial(times, steps_of(None, where), where)}
     for name, make in STRATEGIES.items():
-        arms[name] = partial(milliseconds, steps_of(make(), where), where)
+        arms[name] = partial(times, steps_of(make(), where), where)
     yield rounds(arms, "a step", device=device, batch_size=PERCEPTRON.batch)
 
 
@@ -86,8 +82,6 @@ def steps_of(strategy: sb.Strategy | None, device: torch.device) -> Callable[[],
 
 
 class Policy(nn.Module):
-    """A causal transformer over words."""
-
     def __init__(self, width: int, layers: int, words: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(words, width)
@@ -145,7 +139,5 @@ def rollouts(
         "those with a gradient": informative,
         "of these, half": informative & sb.max_variance(rewards, answers // 2),
     }
-    arms = {
-        name: partial(milliseconds, partial(update, rows), where) for name, rows in kept.items()
-    }
+    arms = {name: partial(times, partial(update, rows), where) for name, rows in kept.items()}
     yield rounds(arms, "an update", device=device, share=NONZERO, width=width, length=length)

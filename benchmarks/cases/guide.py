@@ -1,4 +1,4 @@
-"""What the guide says of data, beside what they were made up of."""
+"""Whether the guide finds the copies, rare classes and wrong labels that were put into data."""
 
 import itertools
 import time
@@ -50,7 +50,7 @@ KINDS = ("wrong", "rare class", "hard", "unknown", "")
 def traits(
     *, data: tuple[str, ...] = tuple(MADE), root: Path = Path("data"), look: float = 60.0
 ) -> Iterator[Row]:
-    """What `data_traits` finds in data that were made repetitive, skewed and mislabelled."""
+    """The traits that `data_traits` finds in data made repetitive, skewed and mislabelled."""
     for name, settings in [(each, settings) for each in data for settings in MADE[each]]:
         made = Composition(**settings)(datasets.load(name, root=root))
         begun = time.process_time()
@@ -94,7 +94,7 @@ def audit(
 
 
 class Looks:
-    """What the rules need of all looks at each example."""
+    """The numbers of each example from which the rules compute theirs."""
 
     def __init__(self, labels: Tensor) -> None:
         self.labels, self.doubts = labels, sb.guide.Doubts(len(labels))
@@ -111,7 +111,6 @@ class Looks:
         self.doubts.note(indices, logits, labels)
 
     def rules(self, final: Tensor) -> dict[str, np.ndarray]:
-        """Return each rule's numbers: the higher, the more suspicious."""
         suspects = sb.guide.audit(self.doubts)
         found = np.full(suspects.examples, -np.inf)
         found[suspects.indices] = suspects.suspicion
@@ -125,7 +124,7 @@ class Looks:
 
 
 def found_by_rules(data: datasets.LabData, looks: Looks, final: Tensor) -> Row:
-    """Return what each rule finds, and what is said of wrong and of right labels."""
+    """Return how many wrong labels each rule finds, and what the audit calls each label."""
     wrong, found = data.flipped.numpy(), {}
     for name, scores in looks.rules(final).items():
         hits = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
@@ -183,7 +182,6 @@ def label_issues(
 
 
 def issues(data: datasets.LabData, recipe: Recipe, seed: int, halves: bool) -> Row:
-    """Return how many suspects there are, and how many are wrong."""
     order = torch.randperm(len(data.train_labels), generator=torch.Generator().manual_seed(seed))
     parts = order.chunk(2) if halves else (order,)
     logits = torch.empty(len(order), data.classes)

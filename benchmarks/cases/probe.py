@@ -1,4 +1,4 @@
-"""What limits training on a GPU: the device, the host that launches kernels, or the loading.
+"""The bottleneck of training on a GPU: the device, the host that launches kernels, or loading.
 
 Everything has two times. *Wall* is the time until the device is done. *Host* is the time until all
 work is queued; in the lab it is CPU time. If both are equal, the host is the limit.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.case import Quantity, Rounds, case
-from benchmarks.cases.gpu import times
+from benchmarks.cases.gpu import Times, times
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.loader import make_loader
@@ -30,11 +30,9 @@ DATA, WINDOW, SIDE = "3x32x32/10", 3, 8192  # images; batches of a window; rows 
 AUGMENTATION = Augmentation(shift=4, flip=True, cutout=16, border=Border.BLACK)
 LAB = "src/selective_backprop_lab/"
 ARMS = "traditional", "random-backprop", "selective-backprop", "stale-sb", "auto"
-Times = tuple[float, float]
 
 
 def rounds(arms: Mapping[str, Callable[[], Times]], unit: str, **about: Any) -> Rounds:
-    """Return rounds of arms that return two times."""
     quantities = [
         Quantity(f"{name}, {time}", lambda found, at=(name, which): found[at[0]][at[1]], unit)
         for name in arms
@@ -44,7 +42,6 @@ def rounds(arms: Mapping[str, Callable[[], Times]], unit: str, **about: Any) -> 
 
 
 def repeated(act: Callable[[], object], count: int, device: torch.device) -> Callable[[], Times]:
-    """Return a function that repeats an act, and returns its times in milliseconds."""
 
     def acts() -> int:
         for _ in range(count):
@@ -57,29 +54,23 @@ def repeated(act: Callable[[], object], count: int, device: torch.device) -> Cal
 class Trainer:
     """A net that is trained on one batch, and scores it, in bf16."""
 
-    def __init__(self, net: str, size: int, device: torch.device, mode: str = "", **sgd: Any):
+    def __init__(self, net: str, size: int, device: torch.device, **sgd: Any):
         self.half = torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
-        self.graphed = mode == "graph"
         self.net = make_model(net, made_up(DATA, 10), seed=0).to(device)
         sgd |= {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True}
         self.optimizer = torch.optim.SGD(self.net.parameters(), 0.01, **sgd)
         images = torch.randn(WINDOW * size, 3, 32, 32, device=device)
         self.window = images.contiguous(memory_format=torch.channels_last)
         self.labels = torch.arange(WINDOW * size, device=device) % 10
-        self.batch, self.call = self.window[:size], self.net
-        if self.graphed:
-            with self.half:
-                self.call = torch.cuda.make_graphed_callables(self.net, (self.batch.clone(),))
-        elif mode:
-            self.call = torch.compile(self.net, mode=mode)
+        self.batch = self.window[:size]
 
     def losses(self, images: Tensor) -> Tensor:
         with self.half:
-            outputs, labels = self.call(images), self.labels[: len(images)]
+            outputs, labels = self.net(images), self.labels[: len(images)]
         return nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
 
     def step(self) -> None:
-        self.optimizer.zero_grad(set_to_none=not self.graphed)
+        self.optimizer.zero_grad()
         self.losses(self.batch).mean().backward()
         self.optimizer.step()
 
@@ -104,7 +95,7 @@ def loading(home: str, size: int, count: int, device: torch.device) -> Iterator[
 def steps(
     *, net: str = "resnet18", size: int = 128, count: int = 60, device: str = "cuda"
 ) -> Iterator[Rounds]:
-    """A step, scoring and loading of a batch, and what bounds them on a GPU."""
+    """Times of a step, of scoring, of loading, and of what the device can do at most."""
     where = torch.device(device)
     eager = Trainer(net, size, where)
     acts: dict[str, Callable[[], object]] = {
@@ -143,17 +134,3 @@ def lab(
 
     arms = {name: partial(train, name) for name in ARMS}
     yield rounds(arms, "s", device=device, net=net, batch_size=size)
-
-
-@case(LAB + "nets")
-def compiled(
-    *, net: str = "resnet18", size: int = 128, count: int = 60, device: str = "cuda"
-) -> Iterator[Rounds]:
-    """A step in CUDA graphs, and a step and scoring of a window that are compiled."""
-    where = torch.device(device)
-    for mode in ("graph", "default", "reduce-overhead") if where.type == "cuda" else ("default",):
-        made = Trainer(net, size, where, mode, fused=True)
-        arms = {"a step": repeated(made.step, count, where)}
-        if not made.graphed:
-            arms["scoring a window"] = repeated(partial(made.score, made.window), count, where)
-        yield rounds(arms, "ms", device=device, net=net, batch_size=size, mode=mode)

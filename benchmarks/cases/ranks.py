@@ -1,4 +1,4 @@
-"""What ranks exchange for each training batch, beside what DDP exchanges for it anyway.
+"""The time that ranks need for their messages, beside that of DDP.
 
 The processes use gloo and one thread each, on this machine. They begin each piece of work together,
 and the wall clock of the slowest counts.
@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -31,7 +30,7 @@ WIDTHS = (8, 16)
 
 @case(CODE, "src/selective_backprop/_memory")
 def ranks(*, ranks: int = 2, rounds: int = 100) -> Iterator[Row]:
-    """What ranks exchange for each training batch, beside a sum of gradients and a step of DDP."""
+    """The time of an exchange between ranks, of DDP's sum of gradients, and of a whole step."""
     about = {"ranks": ranks, "backend": "gloo", "batch_size": BATCH, "window": WINDOW}
     yield from (about | row for row in in_processes(ranks, beside_a_step, rounds))
 
@@ -43,7 +42,7 @@ def exchange(
     scores: tuple[int, ...] = (0, 384, 3072),
     rounds: int = 200,
 ) -> Iterator[Row]:
-    """What one message of each rank takes, by ranks and scores in it."""
+    """The time of one message of each rank, by the number of ranks and of scores in it."""
     for size in ranks:
         about = {"ranks": size, "backend": "gloo"}
         yield from (about | row for row in in_processes(size, exchange_scores, scores, rounds))
@@ -64,25 +63,15 @@ Join = Callable[[], None]  # makes a process one of the group
 
 
 def in_processes(ranks: int, work: Callable[..., list[Row]], *arguments: object) -> list[Row]:
-    """Return what the first of some processes finds that all do `work`, called with a `Join`."""
-    context = get_context("spawn")
+    """Let some processes do `work`, called with a `Join`, and return the rows of the first."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        told = [(rank, ranks, folder, work, arguments) for rank in range(ranks)]
-        processes = [context.Process(target=be_a_rank, args=each) for each in told]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        if any(process.exitcode for process in processes):
-            raise SystemExit("a rank failed")
-        return json.loads((folder / "found.json").read_text(encoding="utf-8"))
+        torch.multiprocessing.spawn(be_a_rank, (ranks, Path(name), work, arguments), ranks)
+        return json.loads((Path(name) / "found.json").read_text(encoding="utf-8"))
 
 
 def be_a_rank(
     rank: int, ranks: int, folder: Path, work: Callable[..., list[Row]], arguments: Sequence[object]
 ) -> None:
-    """Do the work as one of the ranks; the first writes what it found."""
     torch.set_num_threads(1)
     group = {"init_method": f"file://{folder / 'store'}", "world_size": ranks, "rank": rank}
     rows = work(partial(distributed.init_process_group, "gloo", **group), *arguments)
@@ -118,7 +107,6 @@ def selecting(steps: int, overlap: bool = False) -> sb.SelectiveLoader:
 
 
 def exchange_scores(join: Join, scores: Sequence[int], rounds: int) -> list[Row]:
-    """Exchange so many scores."""
     join()
     group, rows = find_ranks(), []
     assert isinstance(group, Group)
@@ -130,7 +118,6 @@ def exchange_scores(join: Join, scores: Sequence[int], rounds: int) -> list[Row]
 
 
 def between_steps(join: Join, step: float, rounds: int) -> list[Row]:
-    """Take steps that sleep, and time what is between them."""
     loaders = {"no other rank": iter(selecting(rounds + 2))}
     next(loaders["no other rank"])  # before there is a group
     join()

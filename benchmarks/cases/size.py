@@ -1,4 +1,4 @@
-"""What large data sets and endless streams take: memory and seconds. It needs Linux."""
+"""Memory and seconds for large data sets and endless streams. It needs Linux."""
 
 import itertools
 import resource
@@ -21,14 +21,11 @@ CORE = ("src/selective_backprop/_loader", "src/selective_backprop/_memory")
 
 
 def resident() -> int:
-    """Return the bytes that this process has in use."""
     fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
     return int(fields[1]) * resource.getpagesize()
 
 
 class Endless(IterableDataset):
-    """A stream of made-up batches."""
-
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(0)
         while True:
@@ -60,7 +57,6 @@ def stream(*, batches: int = 10**6) -> Iterator[Row]:
 
 
 def over_indices(examples: int, strategy: sb.Strategy) -> sb.SelectiveLoader:
-    """Return a loader of as many examples, each of which is its own index."""
     data, seeded = DataLoader(range(examples), BATCH), torch.Generator().manual_seed(0)
     options = {"with_selection": True, "generator": seeded, "quiet": True}
     return sb.SelectiveLoader(data, None, None, strategy, **options)
@@ -68,7 +64,7 @@ def over_indices(examples: int, strategy: sb.Strategy) -> sb.SelectiveLoader:
 
 @case(*CORE)
 def ledger(*, examples: int = 10**8) -> Iterator[Row]:
-    """What a ledger takes to open, to file into, to draw from and to save."""
+    """Memory and seconds of a ledger: opening, recording, drawing and saving."""
     before, began = resident(), time.monotonic()
     loader = over_indices(examples, sb.recorded_sb(1 / 2, schedule=sb.Schedule()))
     first = sb.Selection(torch.arange(1000), torch.ones(1000))
@@ -95,7 +91,7 @@ def ledger(*, examples: int = 10**8) -> Iterator[Row]:
 
 @case(*CORE, "src/selective_backprop/strategies")
 def resuming(*, examples: int = 10**8, rounds: int = 3) -> Iterator[Row]:
-    """What saving, resuming and an epoch's first batch take, with `auto` and two losses of each."""
+    """Seconds to save, to resume and to get an epoch's first batch with `auto`."""
     loader = over_indices(examples, sb.auto())
     assert loader.ledger is not None
     generator, seconds = torch.Generator().manual_seed(0), []
@@ -116,7 +112,6 @@ def resuming(*, examples: int = 10**8, rounds: int = 3) -> Iterator[Row]:
 
 
 def saved_and_resumed(loader: sb.SelectiveLoader, examples: int) -> list[Row]:
-    """Return the seconds of both, and the bytes of the saved state."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "state.pt"
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What strategies add where steps are small, beyond the bare loader and the passes.
+"""The time that strategies add where steps are small, beyond the bare loader and the passes.
 
 Every arm trains anew in each round, and its first epoch is not measured. To compute what a strategy
 adds, take the time of its batches and losses. Subtract what the bare loader takes for the examples
@@ -96,7 +96,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True)
 class Spent:
-    """What the measured epochs of one training took."""
+    """Seconds and counts of the measured epochs of one training."""
 
     seconds: Mapping[str, float]  # of "other", for taking batches, of "loss" and of "passes"
     batches: int  # that were trained on
@@ -107,7 +107,6 @@ class Spent:
 
     @property
     def per_example(self) -> float:
-        """Seconds of the whole training for each example that is trained on."""
         return sum(self.seconds.values()) / self.trained
 
 
@@ -116,7 +115,7 @@ Found = Mapping[str, Any]  # a Spent of each arm; "forward", seconds of plain fo
 
 @case("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 def small(*, workload: str = "") -> Iterator[Rounds]:
-    """What strategies add where steps are small, in workloads whose names begin with `workload`."""
+    """The time that strategies add to small steps; `workload` is the beginning of names."""
     for each in WORKLOADS:
         if each.name.startswith(workload):
             arms = {arm: partial(train, each, arm) for arm in ("bare", *STRATEGIES)}
@@ -137,7 +136,7 @@ def _quantities(batch: int) -> Iterator[Quantity]:
 
 
 def added(arm: str, batch: int, found: Found) -> float:
-    """Return what a strategy adds, in microseconds per candidate batch."""
+    """Return the microseconds that a strategy adds per candidate batch."""
     own, bare = found[arm], found["bare"]
     passes = (
         bare.seconds["other"] * own.loaded / bare.loaded
@@ -149,7 +148,7 @@ def added(arm: str, batch: int, found: Found) -> float:
 
 
 def train(workload: Workload, arm: str) -> Spent:
-    """Train one arm anew, and return what its measured epochs took."""
+    """Train one arm anew."""
     model, batches = workload.model(), workload.loader()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss_fn: Any = nn.CrossEntropyLoss()
@@ -181,7 +180,6 @@ def epoch(
     optimizer: torch.optim.Optimizer,
     watch: sb.Stopwatch,
 ) -> list[int]:
-    """Train one epoch, and return the sizes of its batches."""
     sizes = []
     watch.start()
     for inputs, targets in batches:

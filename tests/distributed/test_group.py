@@ -3,7 +3,6 @@
 import pytest
 import torch
 from fixture_loaders import Numbered, select
-from fixture_lone_rank import lone_rank  # noqa: F401
 from torch import distributed
 from torch.utils.data import DataLoader
 

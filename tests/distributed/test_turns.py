@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from fixture_cases import share_of_cases
+from fixture_cases import SCHEDULES, share_of_cases
 from fixture_histories import HISTORIES, Ranked
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
-from fixture_schedules import SCHEDULES
 from hypothesis import example, given
 from hypothesis import strategies as st
 from reference import LossHistory

@@ -6,10 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from fixture_cases import share_of_cases
+from fixture_cases import SCHEDULES, share_of_cases
 from fixture_loaders import Noting, flat, length
 from fixture_memory import REMEMBERING, Loop, strategy
-from fixture_schedules import SCHEDULES
 from hypothesis import example, given
 from hypothesis import strategies as st
 

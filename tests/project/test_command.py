@@ -49,11 +49,6 @@ def test_with_its_extra_the_command_is_the_labs_and_a_fault_in_the_lab_is_no_mis
 
 
 def test_python_runs_the_package_as_the_command():
-    said = subprocess.run(
-        [sys.executable, "-m", "selective_backprop", "--version"],
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout == f"selective-backprop {sb.__version__}\n"
+    command, place = [sys.executable, "-m", "selective_backprop"], {"PYTHONPATH": str(ROOT / "src")}
+    said = subprocess.check_output([*command, "--version"], env=os.environ | place, text=True)
+    assert said == f"selective-backprop {sb.__version__}\n"

@@ -6,11 +6,8 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-import pytest
 import torch
 from discovery import strategies
 from fixture_command import run_command
@@ -22,18 +19,7 @@ import selective_backprop as sb
 from selective_backprop_lab.records.schema import read_runs
 
 DOCS = Path(__file__).parents[2] / "docs"
-CORE = [
-    module.name
-    for module in pkgutil.walk_packages(sb.__path__, "selective_backprop.")
-    if not module.name.startswith("selective_backprop.integrations")
-]
-
-
-PUBLIC = {
-    f"{module.__name__}.{name}"
-    for module in (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
-    for name in module.__all__
-}
+FACE = (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
 
 
 def examples_of(page: str) -> list[str]:
@@ -41,19 +27,16 @@ def examples_of(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def documented_names() -> Iterator[str]:
-    page = (DOCS / "reference.md").read_text(encoding="utf-8")
-    module = None
+def test_the_reference_documents_every_public_name_once_and_no_other():
+    page, module, documented = (DOCS / "reference.md").read_text(encoding="utf-8"), "", []
     for directive, name in re.findall(r"^\.\. (\w+):: (\S+)$", page, flags=re.MULTILINE):
         if directive == "currentmodule":
             module = name
         else:
-            yield f"{module}.{name}"
-
-
-def test_the_reference_documents_every_public_name_once_and_no_other():
+            documented.append(f"{module}.{name}")
+    public = {f"{module.__name__}.{name}" for module in FACE for name in module.__all__}
     twice = {"selective_backprop.selectors.Context"}  # documented as the scorers'
-    assert sorted(documented_names()) == sorted(PUBLIC - twice)
+    assert sorted(documented) == sorted(public - twice)
 
 
 def test_every_page_is_reached_from_the_index_and_every_strategy_from_how_to_choose():
@@ -68,8 +51,11 @@ def test_every_page_is_reached_from_the_index_and_every_strategy_from_how_to_cho
 
 def test_every_example_in_a_docstring_runs():
     tried = failed = 0
-    for module in CORE:
-        outcome = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+    for module in pkgutil.walk_packages(sb.__path__, "selective_backprop."):
+        if module.name.startswith("selective_backprop.integrations"):
+            continue
+        found = importlib.import_module(module.name)
+        outcome = doctest.testmod(found, optionflags=doctest.ELLIPSIS)
         tried, failed = tried + outcome.attempted, failed + outcome.failed
     assert tried > 20
     assert failed == 0  # doctest has printed which
@@ -109,39 +95,30 @@ def classified(*shape: int, classes: int) -> TensorDataset:
 
 def names_of(data: TensorDataset, model: nn.Module, *, batch_size: int, rate: float = 0.1) -> dict:
     """Return what pages take for granted."""
-    return {
-        **{"sb": sb, "nn": nn, "torch": torch, "DataLoader": DataLoader, "data": data},
-        **{"model": model, "loss_fn": nn.CrossEntropyLoss()},
-        "optimizer": torch.optim.SGD(model.parameters(), lr=rate),
-        "train_loader": DataLoader(data, batch_size=batch_size, shuffle=True),
-    }
+    names = {"sb": sb, "nn": nn, "torch": torch, "DataLoader": DataLoader, "data": data}
+    names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=rate), "model": model}
+    loader = DataLoader(data, batch_size=batch_size, shuffle=True)
+    return names | {"train_loader": loader, "loss_fn": nn.CrossEntropyLoss()}
 
 
 def test_strategies_that_bring_models_along_are_made_as_the_page_says():
     torch.manual_seed(0)
-    data = classified(96, 64, classes=10)
-    names = names_of(data, nn.Linear(64, 10), batch_size=8) | {
-        "labels": data.tensors[1],
-        "make_model": lambda: nn.Linear(64, 10),
-        "train": lambda model, seed: 0,  # epochs
-        "reference": nn.Linear(64, 10),
-    }
-    made = []
-    for example in examples_of("choose"):
+    data, make_model = classified(96, 64, classes=10), lambda: nn.Linear(64, 10)
+    names = names_of(data, make_model(), batch_size=8) | {"labels": data.tensors[1]}
+    names |= {"make_model": make_model, "reference": make_model()}
+    names["train"] = lambda model, seed: 0  # epochs
+    for example, name in zip(examples_of("choose"), ["pruned", "rho-loss"], strict=True):
         exec(example, names)
         loader = names["loader"]
-        batches = sum(1 for _ in loader)
-        assert batches == loader.stats.batches > 0
-        made.append(loader.strategy.name)
-    assert made == ["pruned", "rho-loss"]
+        assert loader.strategy.name == name
+        assert sum(1 for _ in loader) == loader.stats.batches > 0
     assert len(names["subset"]) == 48
 
 
 def test_a_loop_without_copies_trains_on_each_example_once(capsys):
     rows = torch.arange(60) % 20
-    names = names_of(
-        TensorDataset(torch.randn(20, 4)[rows], rows % 3), nn.Linear(4, 3), batch_size=5
-    )
+    data = TensorDataset(torch.randn(20, 4)[rows], rows % 3)
+    names = names_of(data, nn.Linear(4, 3), batch_size=5)
     (example,) = examples_of("copies")
     exec(example, names)
     assert sum(len(targets) for _, targets in names["loader"]) == 20
@@ -178,7 +155,6 @@ def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatc
 
     whole, resumed = begin(), begin()
     exec(loop, whole)
-    assert whole["loader"].stats.batches == 180
     torch.manual_seed(1)
     resumed["load"]("last.pt")  # of batch 100, of 120 in the first epoch
     assert resumed["loader"].next_epoch == 0
@@ -227,14 +203,6 @@ def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_tra
     assert bits(run("left", -1, 9)) == bits(whole)
 
 
-def shown_on(page: str) -> list[str]:
-    """Return the pictures of a page, whose words say what is seen."""
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", text, flags=re.MULTILINE)
-    assert all(len(seen.split()) > 10 for seen, _ in shown)
-    return [name for _, name in shown]
-
-
 def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
     torch.manual_seed(0)
     (lines,) = examples_of("auto")
@@ -248,8 +216,7 @@ def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
             names["loss_fn"](names["model"](inputs), targets).backward()
             names["optimizer"].step()
     stats = names["loader"].stats
-    assert stats.candidates == 8 * 256
-    assert stats.scored == 0
+    assert (stats.candidates, stats.scored) == (8 * 256, 0)
     assert stats.kept < 0.7 * stats.candidates
 
 
@@ -266,18 +233,16 @@ def test_the_loop_of_progressive_resolution_halves_images_for_two_thirds_of_the_
     assert sides == [*[4] * 5, *[8] * 4]  # progress counts the batch that has arrived
 
 
-def test_two_pages_show_every_picture_and_it_is_the_same_each_time_with_its_words_as_text(tmp_path):
-    pictures = drawing()
-    assert sorted([*shown_on("choose"), *shown_on("auto")]) == sorted(pictures.PICTURES)
-    first, again = (
-        pictures.draw("random-backprop", tmp_path / which).read_bytes() for which in "ab"
-    )
+def test_two_pages_show_every_picture_and_it_is_the_same_each_time_with_its_words_as_text(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(DOCS))  # where a script finds its neighbours
+    pictures = importlib.import_module("pictures")
+    pages = "".join((DOCS / f"{page}.md").read_text("utf-8") for page in ("choose", "auto"))
+    shown = re.findall(r"^!\[(.*)\]\(pictures/(\S+)\.svg\)$", pages, flags=re.MULTILINE)
+    assert sorted(name for _, name in shown) == sorted(pictures.PICTURES)
+    assert all(len(words.split()) > 10 for words, _ in shown)  # which say what is seen
+    draw = pictures.draw
+    first, again = (draw("random-backprop", tmp_path / each).read_bytes() for each in "ab")
     assert first == again
     assert ">never loaded</text>" in first.decode()
-
-
-def drawing() -> ModuleType:
-    """Return docs/pictures.py, which finds its neighbours as a script does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DOCS))
-        return importlib.import_module("pictures")

@@ -23,19 +23,14 @@ def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
         assert len(code.splitlines()) < 30
 
 
-def names() -> dict[str, object]:
-    torch.manual_seed(0)
-    images, labels = (part[: tasks.TRAINED] for part in tasks.digits())
-    loader = DataLoader(TensorDataset(images, labels), 32, shuffle=True)
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    own = {"train_loader": loader, "model": net, "loss_fn": nn.CrossEntropyLoss()}
-    return fixture_extend.NAMES | own
-
-
 def test_a_strategy_of_both_trains() -> None:
-    found = names()
+    torch.manual_seed(0)
+    data = TensorDataset(*(part[: tasks.TRAINED] for part in tasks.digits()))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    found = {"train_loader": DataLoader(data, 32, shuffle=True), "model": net}
+    found |= fixture_extend.NAMES | {"loss_fn": nn.CrossEntropyLoss()}
     exec(fixture_extend.EXAMPLES[-1], found)
-    net, loader = found["model"], found["loader"]
+    loader = found["loader"]
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     for _ in range(3):
         for images, labels in loader:
@@ -58,11 +53,10 @@ def test_a_margin_is_how_far_the_best_wrong_class_is_ahead() -> None:
 
 
 def test_who_gives_losses_alone_has_no_margins() -> None:
-    found = names()
     strategy = sb.Strategy("margin", Margin(), Gentle(1 / 3))
     losses = {"losses": lambda model, batch: model(batch[0]).sum(1)}
     with pytest.raises(sb.ConfigurationError, match="outputs=callable"):
-        sb.SelectiveLoader(found["train_loader"], found["model"], None, strategy, **losses)
+        sb.SelectiveLoader(DataLoader(Numbered(40), 8), nn.Identity(), None, strategy, **losses)
 
 
 def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:

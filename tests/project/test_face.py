@@ -92,9 +92,8 @@ def test_importing_the_package_imports_little_but_torch_and_nothing_that_trainin
         "import selective_backprop as sb; print(*{*sys.modules} - known); "
         "assert 'guide' in dir(sb); sb.guide.advise"  # which comes when it is asked for
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    ).stdout.split()
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = done.stdout.split()
     assert "selective_backprop" in loaded
     others = {name for name in loaded if name.split(".")[0] != "selective_backprop"}
     assert len(others) < 50, sorted(others)  # torch._dynamo alone brings 800
@@ -135,8 +134,7 @@ def test_imports_that_do_not_point_down_are_named(tmp_path):
         "selective_backprop_lab/meter.py": "import selective_backprop.guide._audit.label_doubts",
     }
     for folder in ("src", "reproductions"):
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for module, statement in forbidden.items():
         with (tmp_path / "src" / module).open("a") as source:
@@ -145,9 +143,7 @@ def test_imports_that_do_not_point_down_are_named(tmp_path):
     command = [sys.executable, "-c", lint + "sys.exit(cli.lint_imports(no_cache=True))"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
-    for complaint in (
-        "selective_backprop._core.types -> selective_backprop._memory.history ",
-        "selective_backprop._core.stopwatch -> selective_backprop ",
-        "selective_backprop_lab.meter -> selective_backprop.guide._audit",
-    ):
-        assert complaint in done.stdout, done.stdout
+    for module, statement in forbidden.items():
+        importing = module.removesuffix(".py").replace("/", ".")
+        imported = statement.split()[1].removesuffix(".label_doubts")
+        assert f"{importing} -> {imported}" in done.stdout, done.stdout

@@ -15,10 +15,8 @@ from benchmarks.cases import bench
 
 def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(request):
     missing = ("beartype", "hypothesis", "jaxtyping", "xdist")
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys({missing})); "
-        "import pytest; sys.exit(pytest.main())"
-    )
+    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import pytest; "
+    code += "sys.exit(pytest.main())"
     options = ["-m", "cuda", "-p", "no:fixture_checks", "-p", "no:cacheprovider", "-W", "default"]
     found = subprocess.run(
         [sys.executable, "-c", code, *options, *sorted(FILES), "--collect-only", "-q"],
@@ -38,16 +36,16 @@ def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_a
 def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
     precision, demands, monkeypatch
 ):
-    def ratio(median):
-        return {"median": median, "low": median - 0.01, "high": median + 0.01, "rounds": 9}
+    def ratios(*names, **medians):
+        spread = {n: {"low": m - 0.01, "median": m, "high": m + 0.01} for n, m in medians.items()}
+        return {n: dict.fromkeys(names, each | {"rounds": 9}) for n, each in spread.items()}
 
-    scorers = {"bf16": 0.2, "fp32": 1.0} if precision == "fp32" else {"forward": 0.2, "fp32": 1.0}
+    cheap = "bf16" if precision == "fp32" else "forward"
+    scorers = ratios("of_full", **{cheap: 0.2, "fp32": 1.0})
     epochs = {"traditional": 1.0, "selective-backprop": 0.5, "pipelined-sb": 0.395}
     findings = {
-        "scorers": {n: {"of_full": ratio(m), "overlap": 0.8} for n, m in scorers.items()},
-        "strategies": {
-            n: {"relative": ratio(m), "over_limit": ratio(m)} for n, m in epochs.items()
-        },
+        "scorers": {name: each | {"overlap": 0.8} for name, each in scorers.items()},
+        "strategies": ratios("relative", "over_limit", **epochs),
         "remarks": {"fp32": "slow"},
     }
     monkeypatch.setattr(bench, "measure", lambda *_, **__: findings)
@@ -111,10 +109,9 @@ def test_a_verdict_counts_tests_and_skipped_ones_are_not_passed(status, last, sa
 
 
 def test_the_papers_need_a_folder_with_data_sets(tmp_path):
-    for root, command in ((None, []), (gpu_session.Path("/data"), ["--root", "/data"])):
-        parts = gpu_session.parts_of("cuda", root, tmp_path)
-        (papers,) = (part for part in parts if part.name == "papers")
-        assert papers.command(100.0)[-4:-2] == command
+    for root in (None, tmp_path):
+        *_, papers = gpu_session.parts_of("cuda", root, tmp_path)
+        assert papers.command(100.0)[-4:-2] == (["--root", str(root)] if root else [])
         if not root:
             assert gpu_session.run(papers, 0.0, tmp_path / "log", 0.0) == "left out, no --root"
 
@@ -133,44 +130,10 @@ def test_a_part_whose_time_is_over_may_save_its_work_before_it_is_killed(handler
     assert process.returncode == status
 
 
-def rehearsed(name, **settings):
-    """Return the rows of a measurement on a CPU, in one round."""
-    (found,) = find_cases([name])
-    small = {"device": "cpu", "net": "tiny_cnn", "size": 8, **settings}
-    return list(measure(found, found.settings | small, rounds=1))
-
-
 @pytest.mark.parametrize("name", ["probe.steps", "probe.lab"])
 def test_what_limits_training_is_told_by_the_times_of_the_wall_and_of_the_host(name):
-    rows = rehearsed(name, count=6)
+    (found,) = find_cases([name])
+    small = {"device": "cpu", "net": "tiny_cnn", "size": 8, "count": 4}
+    rows = list(measure(found, found.settings | small, rounds=1))
     assert {row["quantity"].rpartition(", ")[2] for row in rows} == {"wall", "host"}
     assert all(row["median"] > 0 for row in rows)
-
-
-PROGRAM = """
-from composer.core import Algorithm
-
-
-class Unused(Algorithm):
-    pass
-
-
-def select_using_loss(input, target, model, loss_fun, keep):
-    losses = loss_fun(model(input), target, reduction="none")
-    kept = losses.topk(int(keep * len(losses))).indices
-    return input[kept], target[kept]
-"""
-
-
-def test_another_program_takes_turns_with_the_loader_and_what_is_not_there_is_left_out(
-    tmp_path, capsys
-):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    rows = rehearsed("peers.peers", examples=64, composer=str(tmp_path / "program.py"))
-    told = {row.get("program", row["quantity"]): row["median"] for row in rows}
-    assert told["composer / bare, a step"] > 0
-    assert told["sb.infobatch"] > 0.9
-    assert told["composer"] > 0.5  # the top half always, and none of the others
-    assert "infobatch" not in told
-    assert "authors: left out, no --set authors=PATH" in capsys.readouterr().err
-    assert "composer.core" not in sys.modules

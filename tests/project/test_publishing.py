@@ -16,14 +16,10 @@ CALLED = {
 }
 
 
-def read(path):
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
-
-
 def test_workflows_call_the_scripts_that_are_run_by_hand():
     called = {}
     for name, path in WORKFLOWS.items():
-        workflow = read(path)
+        workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert workflow["permissions"] == {"contents": "read"}
         for job, told in workflow["jobs"].items():  # only the one that publishes may ask who it is
             assert (job == "publish") == ("id-token" in told.get("permissions", {}))
@@ -36,7 +32,7 @@ def test_workflows_call_the_scripts_that_are_run_by_hand():
 
 def test_the_version_and_the_repository_are_one():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    citation = read(ROOT / "CITATION.cff")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     version, date = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", changes, re.M)[0]
     assert version == project["version"] == citation["version"]

@@ -40,12 +40,10 @@ FITS = "What the model fits already"
 
 
 def names_of(data: object, model: nn.Module, batch_size: int) -> dict[str, object]:
-    return MODULES | {
-        "train_loader": DataLoader(data, batch_size, shuffle=True),
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
-        "loss_fn": nn.CrossEntropyLoss(),
-    }
+    loader = DataLoader(data, batch_size, shuffle=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    own = {"train_loader": loader, "model": model, "optimizer": optimizer}
+    return MODULES | own | {"loss_fn": nn.CrossEntropyLoss()}
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,7 +55,6 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 def task_names(task: str) -> dict[str, object]:
     """What the page takes for granted under a heading."""
     images, labels = digits()
-    random.seed(0)
     pixels = images.flatten(1)
     named = [{"pixels": p, "label": label} for p, label in zip(pixels, labels, strict=True)]
     examples = {
@@ -99,11 +96,10 @@ QUESTIONS, OTHERS = sections("questions.md"), sections("coming-from.md")
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> None:
     images, labels = digits()
-    pixels, model = images.flatten(1), nn.Linear(64, 10)
-    names = names_of(TensorDataset(pixels, labels), model, 16)
+    model = nn.Linear(64, 10)
     if "own" in question or "regression" in question:
-        one_hot = functional.one_hot(labels, 10).float()
-        names["train_loader"] = DataLoader(TensorDataset(pixels, one_hot), 16)
+        labels = functional.one_hot(labels, 10).float()
+    names = names_of(TensorDataset(images.flatten(1), labels), model, 16)
     loader = sb.SelectiveLoader(names["train_loader"], model, names["loss_fn"], sb.auto())
     names["loader"], recorded = loader, loader.loss_fn
     if question.startswith(("It skips", "Which examples")):  # after a first epoch
@@ -118,9 +114,7 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_what_stands_beside_another_package_runs(
-    other: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_stands_beside_another_package_runs(other, capsys):
     images, labels = digits()
     wrong = functional.one_hot(labels, 10) * 0.95 + 0.005
     wrong[::16] = wrong[::16].roll(1, dims=1)
@@ -145,14 +139,11 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
     lines = language.Lines()
     model = language.make_model(lines)
     before = language.mean_loss(model, lines)
-    names = MODULES | {
-        "train_loader": DataLoader(lines, 24, shuffle=True, collate_fn=language.pad),
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters(), 0.01),
-    }
-    parts = ("Whole examples", FITS)
-    assert {*shown} == {*parts, DOUBTED}
-    for part in parts:
+    loader = DataLoader(lines, 24, shuffle=True, collate_fn=language.pad)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    names = MODULES | {"train_loader": loader, "model": model, "optimizer": optimizer}
+    assert {*shown} == {"Whole examples", FITS, DOUBTED}
+    for part in ("Whole examples", FITS):
         start = language.mean_loss(model, lines)
         exec(shown[part], names)
         for _ in range(2 if part == FITS else 0):  # epochs of the loop above it
@@ -175,7 +166,7 @@ def test_texts_of_random_letters_are_those_that_look_wrong(tmp_path, monkeypatch
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for batch in DataLoader(lines, 24, shuffle=True, collate_fn=language.pad):
         optimizer.zero_grad()
-        language.token_losses(model, batch).mean().backward()
+        functional.cross_entropy(*language.outputs(model, batch)).backward()
         optimizer.step()
     random.seed(0)
     lines.lines = [*texts[:40], "".join(random.choices([*lines.numbers], k=50)), *texts[41:]]
@@ -207,14 +198,10 @@ def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None
         return (prompts[:, None] % 4 > torch.tensor([0, 0, 0, 0, 1])).float()
 
     rewards = torch.tensor([1.0] * 8 + [1.0, 0.0] * 4)  # of the answers to two prompts
-    names = MODULES | {
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.5),
-        "prompts": torch.arange(64),
-        "policy_losses": policy_losses,
-        "generate_and_reward": generate_and_reward,
-        "train_on": trained.append,
-    }
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    names = MODULES | {"model": model, "optimizer": optimizer, "policy_losses": policy_losses}
+    names |= {"prompts": torch.arange(64), "generate_and_reward": generate_and_reward}
+    names["train_on"] = trained.append
     rollout = {"inputs": inputs, "rewards": rewards, "advantages": rewards - 0.5}
     names["rollouts"] = [rollout] * 2
     code = shown["The same training with less"]
@@ -232,7 +219,7 @@ def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None
 
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:
-    names: dict[str, object] = dict(MODULES)
+    names = dict(MODULES)
     shown = sections("language-models.md")["Whole examples"]
     [code] = re.findall(r"^def predict_next.*?(?=^\n\n|\Z)", shown, re.DOTALL | re.MULTILINE)
     exec(code, names)

@@ -1,20 +1,23 @@
 """Committed pages of the papers say what their records say."""
 
 import pytest
-from fixture_records import RECORDS
+import torch
 
 import selective_backprop as sb
+from benchmarks.case import ROOT
 from reproductions.jiang2019.scales import TUNED
 from reproductions.jiang2019.times import tuned
 from reproductions.papers import FIGURES, committed, figures_at, gather, section
 
+PAPERS = ROOT / "records" / "papers"
 # Whose tables show images or classes of data sets, which may not be at hand.
 NEED_DATA = {"fig-2", "diet-images", "diet-classes"}
 
 
 @pytest.mark.parametrize("scale", ["small", "saturated", "cifar10", "nets", "gpu"])
-def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
-    order = committed(RECORDS / "papers" / scale)
+def test_a_page_of_the_papers_says_what_its_records_say(scale):
+    torch.set_num_threads(1)  # which is part of what a record is known by
+    order = committed(PAPERS / scale)
     page = (order.out / "index.md").read_text(encoding="utf-8")
     for figure in figures_at(order.scale):
         evidence = gather(figure, order, {})
@@ -30,7 +33,7 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
 
 
 def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():
-    evidence = gather(FIGURES["tuning"], committed(RECORDS / "papers" / "saturated"), {})
+    evidence = gather(FIGURES["tuning"], committed(PAPERS / "saturated"), {})
     for panel in evidence.panels:
         found = tuned(panel)
         best = found.loc[found.groupby("key").error.idxmin()].set_index("key").rate

@@ -9,19 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproductions.evidence import Evidence, Panel
-from reproductions.jiang2019.curves import (
-    draw_errors,
-    draw_front,
-    front,
-    share,
-    share_of_budgets,
-)
+from reproductions.jiang2019.curves import draw_errors, draw_front, front, share, share_of_budgets
 from reproductions.settings import make_arm
 
-PLACES = st.lists(
-    st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9)),
-    max_size=12,
-)
+PLACE = st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9))
 
 
 def framed(places):
@@ -29,15 +20,12 @@ def framed(places):
 
 
 @share_of_cases(1 / 2)
-@given(PLACES)
+@given(st.lists(PLACE, max_size=12))
 def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(places):
     kept = front(framed(places))
+    seen = {place[1:] for place in places}
     expected = {
-        one[1:]
-        for one in places
-        if not any(
-            other[1] <= one[1] and other[2] <= one[2] and other[1:] != one[1:] for other in places
-        )
+        one for one in seen if not any(t <= one[0] and e <= one[1] for t, e in seen - {one})
     }
     assert set(zip(kept.time, kept.error, strict=True)) == expected
     assert len(kept) == sum(one[1:] in expected for one in places)

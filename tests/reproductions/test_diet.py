@@ -27,14 +27,12 @@ def test_the_ratios_that_are_claimed_are_those_of_the_quoted_seconds():
 
 
 def test_the_time_of_an_epoch_leaves_warm_up_and_preparation_out():
-    points = [
-        fixture_point(0.2, seconds=9.0, phases={"prepare": 5.0}),
-        fixture_point(1.0, seconds=17.0, phases={"prepare": 5.0}),
-    ]
-    run = replace(fixture_run(), points=tuple(points))
+    made = {"phases": {"prepare": 5.0}}
+    points = fixture_point(0.2, seconds=9.0, **made), fixture_point(1.0, seconds=17.0, **made)
+    run = replace(fixture_run(), points=points)
     assert [*diet.per_epoch(frame_of([run]), 10)] == pytest.approx([1.0])
     assert [*diet.preparing(frame_of([run]))] == [5.0]
-    once = frame_of([replace(run, points=tuple(points[-1:]))])
+    once = frame_of([replace(run, points=points[-1:])])
     assert [*diet.per_epoch(once, 10)] == pytest.approx([1.2])
 
 
@@ -43,23 +41,12 @@ def observed(name, numbers):
     found = []
     for panel, lists in zip(ITEM[name].panels(SCALE), numbers, strict=True):
         (arm,) = panel.arms
-        (probe,) = arm.plan.probes
-        key = "counts" if probe.record_name.startswith("Selections") else "ranks"
-        runs = []
-        for seed, values in enumerate(lists):
-            seen = Observation(probe=probe.record_name, progress=1.0, seen={key: pack(values)})
-            runs.append(replace(fixture_run(seed=seed), observations=(seen,)))
+        probe = arm.plan.probes[0].record_name
+        key = "counts" if probe.startswith("Selections") else "ranks"
+        seen = (Observation(probe=probe, progress=1.0, seen={key: pack(each)}) for each in lists)
+        runs = [replace(fixture_run(seed=n), observations=(each,)) for n, each in enumerate(seen)]
         found.append(fixture_panel(panel, {arm.key: runs}))
     return Evidence(SCALE, tuple(found))
-
-
-def shuffled(seed, count=256, swaps=20):
-    """Rising numbers of which some have changed places."""
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.arange(count)
-    places = torch.randperm(count, generator=generator)[:swaps]
-    values[places] = values[places.roll(1)]
-    return values
 
 
 def test_the_combined_rank_is_that_of_scores_and_selections_together():
@@ -77,7 +64,7 @@ def test_the_combined_rank_is_that_of_scores_and_selections_together():
 @pytest.mark.parametrize(("sign", "verdict"), [(1, HOLDS), (-1, FAILS)])
 def test_classes_are_judged_by_whether_both_skip_the_same(sign, verdict):
     labels = few_digits().train_labels
-    noise = [shuffled(seed, swaps=60) for seed in range(3)]
+    noise = [torch.arange(256).roll(seed) for seed in range(3)]
     scores = [labels * 256 + each for each in noise]
     counts = [5 + sign * (labels // 2) + (each % 3) // 2 for each in noise]
     scale = SCALE.pruned.recipe.epochs

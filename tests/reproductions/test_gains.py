@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from fixture_runs import fixture_run
@@ -14,7 +15,7 @@ from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 
 BY_NAME = {each.name: each for stage in STAGES.values() for each in stage.workloads}
-PLAIN, WRONG, CLICKS = (BY_NAME[name] for name in ("mnist", "mnist-20-wrong", "clicks"))
+PLAIN, WRONG = BY_NAME["mnist"], BY_NAME["mnist-20-wrong"]
 NOISE = (-0.1, 0.0, 0.1)  # of the seeds; all strategies share it
 
 
@@ -31,13 +32,6 @@ def results(workload, curve, **arms):
     return Results(workload, frame_of(runs), frame_of([]), rates, 0)
 
 
-def column(name, *found):
-    """A column of the table of jobs, by its heading."""
-    table = by_job(found)
-    place = [each.name for each in table.set_columns].index(name)
-    return [row[place] for row in table.rows[1:]]
-
-
 def verdicts(*found, arm="auto"):
     return [job.verdict for job in judged(found, arm)]
 
@@ -49,7 +43,9 @@ def test_the_rival_is_the_best_traditional_training_up_to_the_same_cost():
     assert found.gain("auto", 16.0).mean == pytest.approx(-1.0)
     assert verdicts(found) == ["loses", "gains"]
     assert found.change(16.0).mean == pytest.approx(-20.0)
-    assert column("best traditional (after passes)", found) == ["5.00 ± 0.25 (4)"] * 2
+    table = by_job([found])
+    rival = [each.name for each in table.set_columns].index("best traditional (after passes)")
+    assert [row[rival] for row in table.rows[1:]] == ["5.00 ± 0.25 (4)"] * 2
 
 
 def test_the_rival_is_chosen_by_the_tuning_seeds_and_not_by_those_that_are_judged():
@@ -71,15 +67,9 @@ def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
 def noisy(workload, curve, own):
     """As `results`, of `auto` at two lengths with errors of their own for each seed."""
     found = results(workload, curve, auto=dict.fromkeys(own, 0.0))
-    chosen = found.runs.arm == "auto"
-    errors = found.runs.error.where(
-        ~chosen,
-        [
-            own[length][seed] if length in own else 0.0
-            for length, seed in zip(found.runs.length, found.runs.seed, strict=True)
-        ],
-    )
-    return replace(found, runs=found.runs.assign(error=errors))
+    for run in found.runs[found.runs.arm == "auto"].itertuples():
+        found.runs.loc[run.Index, "error"] = own[run.length][run.seed]
+    return found
 
 
 def test_jobs_of_a_page_are_judged_together():
@@ -102,17 +92,13 @@ def tried(arm, budget, rate, errors, **changes):
 
 
 def test_each_strategy_and_length_has_the_rate_of_its_own_lowest_mean():
-    runs = [
-        *tried("traditional", 2.0, 0.2, [4.0, 5.0]),
-        *tried("traditional", 2.0, 0.1, [3.9, 5.5]),
-        *tried("traditional", 2.0, 0.05, [6.0, 6.0]),
-        *tried("traditional", 8.0, 0.1, [2.0, 2.0]),
-        *tried("traditional", 8.0, 0.05, [1.0, 1.0]),
-        *tried("auto", 2.0, 0.05, [9.0, 9.0]),
-        *tried("auto", 2.0, 0.1, [4.0, 3.0]),
-        *tried("auto", 2.0, 0.2, [8.0, 8.0]),
-    ]
-    found = tuned(frame_of(runs))
+    cells = {
+        ("traditional", 2.0): {0.2: [4.0, 5.0], 0.1: [3.9, 5.5], 0.05: [6.0, 6.0]},
+        ("traditional", 8.0): {0.1: [2.0, 2.0], 0.05: [1.0, 1.0]},
+        ("auto", 2.0): {0.05: [9.0, 9.0], 0.1: [4.0, 3.0], 0.2: [8.0, 8.0]},
+    }
+    runs = [tried(*cell, *each) for cell, own in cells.items() for each in own.items()]
+    found = tuned(frame_of(chain.from_iterable(runs)))
     assert {cell: (each.rate, each.error, each.edge) for cell, each in found.items()} == {
         ("traditional", Budget("cost", 2.0)): (0.2, 4.5, 1),
         ("traditional", Budget("cost", 8.0)): (0.05, 1.0, -1),
@@ -131,10 +117,8 @@ def test_a_rate_at_which_a_seed_diverged_is_not_taken_and_bounds_the_grid(errors
 
 
 def test_what_did_not_finish_does_not_count_and_one_rate_is_at_no_edge():
-    runs = [
-        *tried("auto", 2.0, 0.1, [4.0, 4.0]),
-        *tried("auto", 2.0, 0.2, [1.0, 1.0], finished=False),
-    ]
+    unfinished = tried("auto", 2.0, 0.2, [1.0, 1.0], finished=False)
+    runs = [*tried("auto", 2.0, 0.1, [4.0, 4.0]), *unfinished]
     ((_, found),) = tuned(frame_of(runs)).items()
     assert (found.errors, found.edge) == ({0.1: 4.0}, 0)
     assert tuned(frame_of(tried("auto", 2.0, 0.1, [math.nan]))) == {}

@@ -9,27 +9,17 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import (
-    FIGURES,
-    figures_at,
-    find_figures,
-    limited,
-    list_figures,
-    reproduce,
-)
+from reproductions.jiang2019.scales import SCALES
+from reproductions.papers import FIGURES, figures_at, find_figures, limited, list_figures, reproduce
 from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
-from reproductions.training import file_of, work_of
+from reproductions.training import file_of
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.training.run_config import RunConfig
 
-# So few digits are scored by so young a net that pruning may leave nothing of a class.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:no example of class"),
-    # A tenth of so few digits is less than a batch.
-    pytest.mark.filterwarnings("ignore:epoch . yielded no training batch"),
-]
+# Of so few digits, pruning may leave nothing of a class, and a tenth is less than a batch.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:no example of class", "ignore:epoch . yielded no training batch"
+)
 SCALE = fixture_scale()
 
 
@@ -95,16 +85,14 @@ def test_what_the_page_has_of_other_figures_stays_on_it(made, tmp_path):
 
 
 def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(made, tmp_path):
-    _, _, order = made
-    partly = fixture_order(tmp_path, seeds=1, trains=False)
-    shutil.copytree(order.folder, partly.folder)
-    jobs = [job for job in partly.jobs_of(named("all")) if isinstance(job, RunConfig)]
-    (kath18,) = [
-        job for job in partly.jobs_of(named("fig-7")) if getattr(job, "arm", "")[:6] == "kath18"
-    ]
-    file_of(kath18, partly.folder).unlink()
-    screen = Screen()
-    reproduce(screen, named("fig-7", "fig-18"), partly)
+    partly, screen = fixture_order(tmp_path, seeds=1, trains=False), Screen()
+    shutil.copytree(made[2].folder, partly.folder)
+    jobs = partly.jobs_of(named("fig-7"))
+    (kath18,) = (job for job in jobs if job.arm.startswith("kath18"))
+    for job in (kath18, partly.jobs_of(named("diet-overlap"))[-1]):  # one of two panels
+        file_of(job, partly.folder).unlink()
+    reproduce(screen, named("fig-7", "fig-18", "diet-overlap"), partly)
+    assert "not all is on record" in screen.text
     page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
     assert "Left out: 1 of 8 runs, not on record. CIFAR-10: Kath18 (seed 0)." in page
     assert "| SB |" in page
@@ -122,35 +110,28 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
 def test_figures_show_what_there_is_of_the_strategies_that_are_asked_for(made, tmp_path):
     (tmp_path / "runs").symlink_to(made[0] / "runs")
     part, figures = limited(SCALE, named("all"), ["random", "el2n", "Traditional"], [])
-    order = fixture_order(tmp_path, part, seeds=1, trains=False)
-    screen = Screen()
-    reproduce(screen, figures, order)
+    order, screen = fixture_order(tmp_path, part, seeds=1, trains=False), Screen()
     known = {name for key in part.arms for name in (key, STRATEGIES.get(key, [key] * 2)[1])}
     assert {job.arm for job in order.jobs_of(figures)} <= known
     assert not {"diet-images", "diet-overlap"} & {figure.name for figure in figures}
+    few = [figure for figure in figures if figure.name in {"fig-7", "table-1"}]
+    reproduce(screen, few, order)
     assert "not on record" not in screen.text
     page = (tmp_path / "index.md").read_text(encoding="utf-8")
-    assert page.count(f"Asked for was only {', '.join(part.arms)}.") == len(figures)
+    assert page.count(f"Asked for was only {', '.join(part.arms)}.") == len(few) == 2
 
 
 def test_names_that_are_not_here_are_refused_with_similar_ones_and_so_is_what_needs_none():
-    with pytest.raises(sb.ConfigurationError, match=r"no strategy 'stael'\. Did you mean stale"):
-        limited(SCALE, named("fig-7"), ["stael"], [])
-    with pytest.raises(sb.ConfigurationError, match=r"no data set 'digit'\. Did you mean digits"):
-        limited(SCALE, named("fig-18"), [], ["digit"])
+    for arms, data, said in (
+        (["stael"], [], "stael'. Did you mean stale"),
+        ([], ["digit"], "digit'"),
+    ):
+        with pytest.raises(sb.ConfigurationError, match=said):
+            limited(SCALE, named("fig-7", "fig-18"), arms, data)
     assert limited(SCALE, named("fig-5", "fig-7"), ["sb"], [])[1] == named("fig-7")
     gated = replace(SCALE, lineup=("sb",), gated=(fixture_setting(data="mnist"),))
     with pytest.raises(sb.ConfigurationError, match="nothing of fig-7 is left with only kath18 on"):
         limited(gated, named("fig-7"), ["kath18"], ["digits"])
-
-
-def test_a_figure_of_two_panels_is_left_out_where_one_is_not_on_record(made, tmp_path):
-    partly, screen = fixture_order(tmp_path, seeds=1, trains=False), Screen()
-    shutil.copytree(made[2].folder, partly.folder)
-    sb_, *young = partly.jobs_of(named("diet-overlap"))
-    file_of(young[0] if sb_.arm == "selective-backprop" else sb_, partly.folder).unlink()
-    reproduce(screen, named("diet-overlap", "fig-7"), partly)
-    assert "not all is on record" in screen.text
 
 
 def test_a_run_that_several_figures_share_is_trained_once(made):
@@ -217,22 +198,3 @@ def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
     for name in FIGURES.keys() - {figure.name for figure in there}:
         with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):
             find_figures([name], scale)
-
-
-@pytest.mark.parametrize(("name", "epochs"), [(ScaleName.GPU_50, 50), (ScaleName.GPU_200, 200)])
-def test_the_paper_s_regime_is_its_recipe_with_a_smaller_net(name, epochs):
-    (setting,) = SCALES[name].main
-    recipe = setting.recipe
-    assert (recipe.model, recipe.batch_size, recipe.learning_rate) == ("resnet18", 128, 0.1)
-    assert (recipe.epochs, recipe.steps, recipe.decay) == (epochs, (0.3, 0.6, 0.8), 0.2)
-    assert (recipe.augmentation.cutout, setting.limit, SCALES[name].jobs) == (16, None, 1)
-    arms = {
-        arm.key: arm.plan for panel in FIGURES["table-1"].panels(SCALES[name]) for arm in panel.arms
-    }
-    first = ["traditional", "shortened", "sb", "stale", "random", "third"]
-    assert [*arms] == [*first, "auto", "easy-skip"]
-    assert arms["auto"].length == arms["easy-skip"].length == arms["shortened"].length
-    passes = sum(work_of(arms[key]) for key in first) / 50_000
-    assert passes == pytest.approx(3.5 * epochs, rel=0.02)
-    # A test set has a fifth of the examples, and a forward pass costs a third.
-    assert sum(arms[key].evaluations for key in first) / 15 < passes / 10

@@ -1,14 +1,18 @@
 import copy
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
-from fixture_lab import carry_out, few_digits, fixture_plan
+from fixture_lab import few_digits, finish, fixture_plan
+from fixture_loaders import same_tensors
 from torch import nn
 
 from reproductions.probes import (
     BatchGradients,
     El2nRanks,
+    GradientNorms,
+    LossQuantiles,
     LossRanks,
     Selections,
     TargetConfidences,
@@ -16,6 +20,7 @@ from reproductions.probes import (
 )
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.training.probes import ProbeContext
+from selective_backprop_lab.training.run import TrainingRun
 
 COUNT = 40
 
@@ -45,22 +50,15 @@ def places(values):
 
 
 def losses(scene):
-    outputs, labels = logits(scene)
-    return nn.functional.cross_entropy(outputs, labels, reduction="none").tolist()
-
-
-def shake(scene):
-    """Change what the net says."""
-    with torch.no_grad():
-        for parameter in scene.model.parameters():
-            parameter += torch.rand(parameter.shape, generator=torch.Generator().manual_seed(1))
+    return nn.functional.cross_entropy(*logits(scene), reduction="none").tolist()
 
 
 def test_ranks_of_losses_are_followed_and_averaged_over_the_looks(scene):
     probe = LossRanks(examples=COUNT, followed=3).start(scene)
     shares = [[place / (COUNT - 1) for place in places(losses(scene))]]
     first = probe.look(0.5)
-    shake(scene)
+    for parameter in scene.model.parameters():
+        nn.init.uniform_(parameter)
     shares.append([place / (COUNT - 1) for place in places(losses(scene))])
     last = probe.look(1.0)
     assert first.keys() == {"followed"}
@@ -77,30 +75,16 @@ def test_ranks_by_el2n_are_those_of_the_errors_norms_at_the_end(scene):
     probe = El2nRanks(examples=COUNT).start(scene)
     assert probe.look(0.5) is None
     outputs, labels = logits(scene)
-    errors = [
-        sum((share - (place == label)) ** 2 for place, share in enumerate(shares)) ** 0.5
-        for shares, label in zip(outputs.softmax(1).tolist(), labels.tolist(), strict=True)
-    ]
+    errors = (outputs.softmax(1) - nn.functional.one_hot(labels, 10)).norm(dim=1).tolist()
     assert unpack(probe.look(1.0)["ranks"]).tolist() == places(errors)
 
 
 def test_selections_are_counted_over_a_whole_run():
-    plan = fixture_plan()
-    probe = Selections()
-    seen = []
-
-    class Listening:
-        record_name = "listening"
-
-        def start(self, scene):
-            running = probe.start(scene)
-            inner = running.selected
-            running.selected = lambda indices: (seen.extend(indices.tolist()), inner(indices))
-            return running
-
-    object.__setattr__(plan, "probes", (Listening(),))
-    run = carry_out(plan)
-    (observation,) = run.look()
+    run, seen = TrainingRun(replace(fixture_plan(), probes=(Selections(),)), few_digits()), []
+    (running,) = run._probes.values()
+    inner = running.selected
+    running.selected = lambda indices: (seen.extend(indices.tolist()), inner(indices))
+    (observation,) = finish(run).look()
     counts = unpack(observation.seen["counts"])
     assert counts.tolist() == [seen.count(index) for index in range(len(counts))]
     assert counts.sum() == run.points[-1].trained
@@ -110,22 +94,17 @@ def test_confidences_are_sorted_and_the_surest_bin_is_the_last(scene):
     data = scene.data
     with torch.no_grad():
         outputs = scene.model(normalised(data, data.test_inputs)).softmax(1)
-    labels = data.test_labels.tolist()
+    labels, bins = data.test_labels.tolist(), 10
     pairs = sorted(
-        (float(shares[label]), int(shares.argmax()) == label)
+        (100 * float(shares[label]), 100 * (int(shares.argmax()) == label))
         for shares, label in zip(outputs, labels, strict=True)
     )
-    bins = 10
-    assert len(pairs) % bins == 0
+    values, right = zip(*pairs, strict=True)
     each = len(pairs) // bins
     seen = TargetConfidences(1.0, bins).start(scene).look(1.0)
-    values = torch.tensor([100 * value for value, _ in pairs])
-    expected = [float(values.quantile(place / bins)) for place in range(bins + 1)]
+    expected = [float(torch.tensor(values).quantile(place / bins)) for place in range(bins + 1)]
     assert seen["confidence"] == pytest.approx(expected, abs=2e-3)
-    right = [100 * right for _, right in pairs]
-    expected = [
-        statistics.fmean(right[start : start + each]) for start in range(0, len(right), each)
-    ]
+    expected = [statistics.fmean(right[at : at + each]) for at in range(0, len(right), each)]
     assert seen["accuracy"] == pytest.approx(expected, abs=2e-3)
 
 
@@ -171,5 +150,21 @@ def test_the_net_and_its_gradients_are_left_as_they_were(scene):
     before = copy.deepcopy(scene.model.state_dict())
     BatchGradients(batch_size=20, batches=2).start(scene).look(0.5)
     assert all(bool((each.grad == 1).all()) for each in scene.model.parameters())
-    for name, value in scene.model.state_dict().items():
-        assert torch.equal(value, before[name])
+    assert same_tensors(scene.model.state_dict(), before)
+
+
+PROBES = (
+    *(LossQuantiles(examples=64), LossRanks(), El2nRanks(), Selections(), TargetConfidences()),
+    *(BatchGradients(batch_size=16, batches=2), GradientNorms(examples=8)),
+)
+
+
+@pytest.mark.cuda
+def test_every_probe_looks_into_a_run_on_the_device():
+    run = TrainingRun(replace(fixture_plan(), device="cuda", probes=PROBES), few_digits())
+    while not run.finished:
+        run.advance()
+        run.look()
+    seen = {each.probe: each.seen for each in run.observations}
+    assert seen.keys() == {probe.record_name for probe in PROBES}
+    assert unpack(seen["Selections()"]["counts"]).sum() == run.points[-1].trained

@@ -21,22 +21,12 @@ QUOTED = [
 
 
 def plain(text: str) -> str:
-    """Return a text without the marks of its transcription, to be searched for a quote.
-
-    Bold and italic marks, formulas' dollars and line breaks are left out, and a word that a line
-    break hyphenates is put together.
-    """
+    """Return a text without marks of fonts and formulas, line breaks and hyphens before them."""
     for marked, meant in ((r"\approx", "≈"), (r"\times", "x"), (r"\%", "%"), (r"\_", "_")):
         text = text.replace(marked, meant)
     text = re.sub(r"[*$]|</?su[bp]>", "", text)
     text = re.sub(r"(?<=[a-z])-\s*\n\s*(?=[a-z])", "", text)
     return " ".join(text.split())
-
-
-def digest(quote):
-    return hashlib.sha256(
-        f"{quote.source.file}\n{quote.section}\n{quote.text}".encode()
-    ).hexdigest()
 
 
 @pytest.mark.skipif(not TEXTS.exists(), reason="the texts of the sources are not at hand")
@@ -47,7 +37,9 @@ def test_a_quote_is_in_its_source(name, quote):
 
 
 def test_quotes_are_those_that_were_compared_with_their_sources():
-    lines = [f"{digest(quote)[:16]}  {name}" for name, quote in QUOTED]
+    texts = (f"{each.source.file}\n{each.section}\n{each.text}" for _, each in QUOTED)
+    digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts)
+    lines = [f"{digest}  {name}" for digest, (name, _) in zip(digests, QUOTED, strict=True)]
     assert DIGESTS.read_text(encoding="utf-8").splitlines() == lines
 
 

@@ -5,9 +5,6 @@ from dataclasses import replace
 import pytest
 
 from reproductions.jiang2019.scales import EXPERIMENTS, SCALES
-from selective_backprop_lab.data.datasets import DATASETS
-from selective_backprop_lab.nets.models import MODELS
-from selective_backprop_lab.recipe import Recipe
 
 # As the authors' runs were told: the learning rate from so many candidates on.
 PUBLISHED = {
@@ -40,12 +37,7 @@ def test_the_learning_rate_falls_where_it_fell_in_the_authors_runs(data, schedul
     assert rates_at([moment - 1 for moment in moments[1:]]) == pytest.approx(rates)
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [each.recipe for each in (*EXPERIMENTS.values(), *SCALES["full"].nets)],
-)
-def test_every_recipe_can_be_carried_out_and_has_what_all_share(recipe: Recipe):
-    assert recipe.data in DATASETS
-    assert recipe.model in MODELS
-    assert (recipe.batch_size, recipe.weight_decay, recipe.momentum) == (128, 5e-4, 0.9)
-    assert recipe.learning_rate_at(0) == 0.1
+def test_every_recipe_has_what_all_share():
+    for recipe in [each.recipe for each in (*EXPERIMENTS.values(), *SCALES["full"].nets)]:
+        assert (recipe.batch_size, recipe.weight_decay, recipe.momentum) == (128, 5e-4, 0.9)
+        assert recipe.learning_rate_at(0) == 0.1

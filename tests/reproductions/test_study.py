@@ -27,13 +27,8 @@ FACTORS, TUNING_SEEDS = (0.5, 1.0), (900,)
 FEW = ("traditional", "infobatch", OURS)
 DIGITS = Recipe("digits", "fixture_lab:small_net", epochs=2, batch_size=32)
 PLAIN = Workload("Few digits", DIGITS, (1.0, 2.0), (1.0, 2.0), limit=64)
-SKEWED = Workload(
-    "Few digits, skewed",
-    DIGITS,
-    (1.0, 2.0),
-    (2.0,),
-    composition=Composition(skew=1.0, copies=1.0, places=64, noise=0.2),
-)
+MADE = Composition(skew=1.0, copies=1.0, places=64, noise=0.2)
+SKEWED = Workload("Few digits, skewed", DIGITS, (1.0, 2.0), (2.0,), composition=MADE)
 TINY = Stage("Tiny", (PLAIN, SKEWED), first_seed=7)
 CELLS = 3 * 2 + 2 + 2  # of three strategies on the one, then on the other
 
@@ -41,9 +36,8 @@ CELLS = 3 * 2 + 2 + 2  # of three strategies on the one, then on the other
 @pytest.fixture(autouse=True, scope="module")
 def _small_grid():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protocol, "FACTORS", FACTORS)
-        patch.setattr(protocol, "TUNING_SEEDS", TUNING_SEEDS)
-        patch.setattr(protocol, "WIDEST", 1.0)
+        for name, value in (("FACTORS", FACTORS), ("TUNING_SEEDS", TUNING_SEEDS), ("WIDEST", 1.0)):
+            patch.setattr(protocol, name, value)
         yield
 
 
@@ -53,10 +47,6 @@ def run(out, *, stage=TINY, arms=FEW, only=(), **changes):
     screen = Screen()
     run_study(screen, stage, Order(out=out, **fields | changes), arms=arms, only=only)
     return screen.text
-
-
-def page_of(out):
-    return (out / "index.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +77,9 @@ def test_nothing_is_trained_again_and_what_is_packed_is_found(made, tmp_path, mo
     pack_finished(tmp_path / RUNS)
     assert [file.name for file in (tmp_path / RUNS).iterdir()] == [PACK]
     monkeypatch.setattr(training, "run_grid", None)
-    before = page_of(tmp_path)
+    before = (tmp_path / "index.md").read_text("utf-8")
     assert f"{2 * CELLS} runs: {2 * CELLS} on record\n" in run(tmp_path)
-    assert page_of(tmp_path) == before
+    assert (tmp_path / "index.md").read_text("utf-8") == before
 
 
 def test_a_part_is_trained_and_the_rest_named_as_missing(tmp_path):
@@ -97,13 +87,13 @@ def test_a_part_is_trained_and_the_rest_named_as_missing(tmp_path):
     runs = read_runs(tmp_path / RUNS)
     assert {run.header.arm for run in runs} == {"traditional"}
     assert len(runs) == 2 * (len(FACTORS) * len(TUNING_SEEDS) + 1)
-    page = page_of(tmp_path)
+    page = (tmp_path / "index.md").read_text("utf-8")
     assert "Not on record yet: Few digits." in page
     others = (len(ARMS) - 1) * (len(FACTORS) * len(TUNING_SEEDS) + 1)
     assert f"{others} more are missing or diverged" in page
     # What is trained later joins it.
     run(tmp_path, arms=(OURS,), only=("few-digits-skewed",), seeds=1)
-    assert "| Few digits, skewed at 2 | " in page_of(tmp_path)
+    assert "| Few digits, skewed at 2 | " in (tmp_path / "index.md").read_text("utf-8")
 
 
 def test_without_a_record_all_is_named_as_missing_and_there_is_an_error(tmp_path):
@@ -143,28 +133,21 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
     assert tried(highest) == sorted(highest)
 
 
+ABSENT = replace(PLAIN, title="Absent", recipe=replace(DIGITS, data="cifar10"))
+
+
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "error", "said"),
     [
-        ({"only": ("digits-9",)}, "'digits-9'.*few-digits, few-digits-skewed"),
-        ({"arms": ("best",)}, "no strategy 'best'; there are traditional"),
+        ({"only": ("digits-9",)}, sb.ConfigurationError, "'digits-9'.*few-digits, few-digits-"),
+        ({"arms": ("best",)}, sb.ConfigurationError, "no strategy 'best'; there are traditional"),
+        ({"stage": replace(TINY, workloads=(PLAIN, ABSENT))}, sb.DataError, "is not a folder"),
     ],
 )
-def test_a_part_that_is_not_there_is_refused(changes, said, tmp_path):
-    with pytest.raises(sb.ConfigurationError, match=said):
-        run(tmp_path, **changes)
+def test_a_part_or_data_that_are_not_there_are_refused(changes, error, said, tmp_path):
+    with pytest.raises(error, match=said):
+        run(tmp_path, **{"root": tmp_path / "no such place", **changes})
     assert not list(tmp_path.iterdir())
-
-
-def test_missing_data_are_named_before_anything_is_trained(tmp_path):
-    absent = replace(PLAIN, title="Absent", recipe=replace(DIGITS, data="cifar10"))
-    stage = replace(TINY, workloads=(PLAIN, absent))
-    with pytest.raises(sb.DataError, match="no such place is not a folder"):
-        run(tmp_path, stage=stage, root=tmp_path / "no such place")
-    assert not list(tmp_path.iterdir())
-
-
-IMAGES = ("develop", "confirm")
 
 
 def test_the_stages_share_no_data_and_no_seed():

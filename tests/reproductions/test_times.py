@@ -6,11 +6,7 @@ from fixture_runs import PHASES, fixture_run
 
 from reproductions.drawing import caption
 from reproductions.evidence import Evidence, Panel
-from reproductions.jiang2019.times import (
-    parts_of,
-    speedup_table,
-    speedup_tables,
-)
+from reproductions.jiang2019.times import parts_of, speedup_table, speedup_tables
 from reproductions.measures import at_target
 from reproductions.settings import make_arm
 from selective_backprop_lab.analysis.verdict import Verdict
@@ -47,11 +43,8 @@ def test_a_run_that_changed_machines_is_compared_by_cost_alone_and_the_caption_s
     machines, titles
 ):
     arms = make_arm("traditional", SETTING), make_arm("sb", SETTING)
-    end = {"machines": machines}
-    runs = {
-        "traditional": [fixture_run(device="cpu")],
-        "sb": [fixture_run("selective-backprop", device="cpu", end=end)],
-    }
+    changed = fixture_run("selective-backprop", device="cpu", end={"machines": machines})
+    runs = {"traditional": [fixture_run(device="cpu")], "sb": [changed]}
     evidence = Evidence(None, (fixture_panel(Panel("it", SETTING, arms), runs),))
     found = [table.title for table in speedup_tables(evidence)]
     assert found == [f"it: speed-up in {axis}" for axis in titles]

@@ -35,10 +35,10 @@ def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
 
 def test_every_strategy_has_the_same_warm_up():
     for key in ("random", "scored", "sb", "stale"):
-        last = carry_out(make_arm(key, SETTING).plan, few_digits()).points[-1]
-        assert last.trained > 256  # the first epoch alone has so many
-        settings = make_arm(key, SETTING).plan.settings
-        assert settings.random_warmup == settings.warmup == 1 / 4
+        plan = make_arm(key, SETTING).plan
+        assert plan.settings.random_warmup == plan.settings.warmup == 1 / 4
+        # The first epoch alone trains on 256.
+        assert carry_out(plan, few_digits()).points[-1].trained > 256
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
@@ -51,13 +51,12 @@ def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
     assert scale.pruned.hours is None
 
 
-def lasting(took):
-    return replace(fixture_run(), end={"status": "finished", "elapsed": float(took)})
-
-
 def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypatch):
-    took = iter((40, 4, 50))  # of which the second is too short to say anything
-    monkeypatch.setattr("reproductions.training.RunStore.read", lambda *_: lasting(next(took)))
+    took = iter((40.0, 4.0, 50.0))  # of which the second is too short to say anything
+    monkeypatch.setattr(
+        "reproductions.training.RunStore.read",
+        lambda *_: replace(fixture_run(), end={"status": "finished", "elapsed": next(took)}),
+    )
     pace = pace_of([TRADITIONAL, SELECTIVE, SELECTIVE], tmp_path)
     assert [seconds_left([SELECTIVE] * runs, pace, 2) for runs in (1, 2, 3)] == [45.0, 45.0, 67.5]
     unknown = replace(TRADITIONAL, device="cuda")
@@ -90,23 +89,17 @@ def test_the_longest_run_is_begun_first_where_several_run_at_a_time(tmp_path, mo
     assert order == ["traditional", "sb", "stale", "random", "half", "third"]
 
 
-TIMING = StepTiming(fixture_setting().recipe)
-
-
-def test_times_are_recorded_whole_and_read_back(tmp_path):
-    TIMING.measure(tmp_path, root=None, command="typed")
-    assert [path.name for path in tmp_path.iterdir()] == [TIMING.file(tmp_path).name]
-    found = read_step_times(TIMING.file(tmp_path))
-    assert found.config == TIMING.config()
+def test_times_are_recorded_whole_and_read_back_and_what_is_no_record_of_them_is_told_of(tmp_path):
+    timing = StepTiming(fixture_setting().recipe)
+    timing.measure(tmp_path, root=None, command="typed")
+    (path,) = tmp_path.iterdir()
+    assert path == timing.file(tmp_path)
+    found, recorded = read_step_times(path), json.loads(path.read_text())
+    assert found.config == timing.config()
     assert all(found.phases[name] > 0 for name in ("forward", "backward", "step"))
     assert 0 < found.backward.low <= found.backward.median <= found.backward.high
-
-
-@pytest.mark.parametrize("changes", [{"kind": "run"}, {"hardware": "fast"}, {"phases": 3}, None])
-def test_what_is_no_record_of_times_is_told_of(tmp_path, changes):
-    TIMING.measure(tmp_path, root=None, command="typed")
-    path = TIMING.file(tmp_path)
-    content = "" if changes is None else json.dumps(json.loads(path.read_text()) | changes)
-    path.write_text(content, encoding="utf-8")
-    with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
-        read_step_times(path)
+    for changes in ({"kind": "run"}, {"hardware": "fast"}, {"phases": 3}, None):
+        content = "" if changes is None else json.dumps(recorded | changes)
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
+            read_step_times(path)

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from fixture_loaders import cross_entropies as losses
-from fixture_lone_rank import lone_rank  # noqa: F401
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 from fixture_lab import fixture_plan
-from fixture_records import RECORDS
 
 import selective_backprop as sb
+from benchmarks.case import ROOT
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.recipe import find_recipe
@@ -59,7 +59,7 @@ def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch)
 
 
 def test_committed_runs_are_found_by_what_their_command_asked_for():
-    runs = {run.name: run for run in read_runs(RECORDS / "demo")}
+    runs = {run.name: run for run in read_runs(ROOT / "records/demo")}
     assert len(runs) == 30
     for arm in ("traditional", "traditional+smoothing-0.3", "auto+smoothing-0.3"):
         for seed in range(5):
