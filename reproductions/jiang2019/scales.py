@@ -127,6 +127,7 @@ class ScaleName(StrEnum):
     CIFAR10 = "cifar10"
     NETS = "nets"
     SATURATED = "saturated"
+    REDUNDANT = "redundant"
     GPU = "gpu"
     GPU_50 = "gpu-50"
     GPU_200 = "gpu-200"
