@@ -60,8 +60,9 @@ class PaperOrder(training.Order):
         """Return the runs of one arm, a seed each: those that are asked for or on record."""
         runs = {seed: replace(arm.plan, seed=seed, device=self.device) for seed in self._seeds}
         asked = arm.seeds or self.scale.seeds[: self.seeds] or range(self.seeds)
-        more = [] if arm.seeds else [s for s in runs if runs[s].record_name in self._recorded]
-        wanted = dict.fromkeys((*asked, *more))
+        wanted = dict.fromkeys(asked)
+        if not (arm.seeds or arm.plan.probes):  # runs on record may lack what probes see
+            wanted |= {s: None for s in runs if runs[s].record_name in self._recorded}
         return [runs.get(s) or replace(arm.plan, seed=s, device=self.device) for s in wanted]
 
     def timings_of(self, figure: Figure) -> list[StepTiming]:

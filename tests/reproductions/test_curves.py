@@ -76,7 +76,7 @@ def test_what_trained_as_traditional_did_is_named_with_it_and_not_drawn_again():
     apart.runs.loc[apart.runs.key == "kath18", "error"] += 1.0
     (names,) = words_of(draw_errors(Evidence(None, (apart,)), axes=["updates"]))
     assert names == {"Traditional", "SB", "Kath18"}
-    (axes,) = draw_front(Evidence(None, (panel,))).axes[:1]
+    axes = draw_front(Evidence(None, (panel,))).axes[-1]
     assert [text.get_text() for text in axes.get_legend().texts] == ["Traditional", "SB"]
 
 
