@@ -124,15 +124,6 @@ Epochs = Annotated[
     int | None,
     option("N", "Train for figures and tables so many epochs instead of the scale's.", min=2),
 ]
-Pack = Annotated[
-    Path | None,
-    option(
-        "FOLDER",
-        "Carry runs between machines: take back the runs of figures and tables that the pieces in "
-        "this folder hold, and after training, also if it is interrupted, write all into at most "
-        "eight pieces of 15 MiB, checkpoints of unfinished runs included.",
-    ),
-]
 
 
 @app.callback()
@@ -151,7 +142,6 @@ def main(
     from_records: options.FromRecords = False,
     out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
-    pack: Pack = None,
     live: Live = False,
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
@@ -188,7 +178,7 @@ def main(
             order = PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
             train_live(console, order)
     lists = "list" in names
-    for name, unfit in {"list": lists, "--epochs": epochs, "--pack": pack}.items():
+    for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
     if lists or named:
@@ -199,7 +189,7 @@ def main(
         for figure in (each for each in figures if each not in kept):
             console.print(f"{figure.name}: left out, it needs nothing of {part.part}")
         given["jobs"] = jobs or whole.jobs or given["jobs"]
-        order = PaperOrder(scale=part, seeds=seeds or SEEDS, out=papers, pack=pack, **given)
+        order = PaperOrder(scale=part, seeds=seeds or SEEDS, out=papers, **given)
         (list_figures if lists else reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage

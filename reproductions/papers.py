@@ -12,7 +12,6 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.carrying import carried, take_back
 from reproductions.claims import Compared, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
@@ -48,7 +47,6 @@ class PaperOrder(training.Order):
     """An order at a scale."""
 
     scale: Scale
-    pack: Path | None = None  # folder of the pieces that carry records to and from other machines
     records_in: Path | None = None  # folder of the records, if it is not one of `out`
 
     @property
@@ -220,16 +218,13 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
     """Train the missing runs, then draw every figure and the page that collects them."""
     every, absent = order.jobs_of(figures), {}
-    if order.pack is not None and not order.trains:
-        take_back(order.pack, order.folder, console)
     if order.trains:
         absent = training.absent_data(every, order.root)
         for figure in figures:
             names = set(map(training.data_of, order.jobs_of([figure])))
             if names <= absent.keys():
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
-        with carried(order.pack, order.folder, console):
-            training.train_missing(console, every, order, order.folder, absent)
+        training.train_missing(console, every, order, order.folder, absent)
     order = replace(order)  # its records are read now, once for all figures
     if not any(map(order.has, every)):
         raise sb.RecordError(
