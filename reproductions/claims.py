@@ -88,12 +88,15 @@ def read_reported(path: Path) -> dict[str, Reported]:
     return found
 
 
+LEAST = 3  # seeds, for a verdict in seconds, or on a target that is reached or not
+MOST = 2.0  # points of error: a tenth of an error of 80 % is not comparable
 Judged = tuple[str, Finding]
 """The name of a quote, and the finding of the records."""
 Compared = tuple[Any, ...]
 """The identity of a comparison: its measure, its runs and its limit."""
 # The reasons for which a verdict does not count.
 UNTESTED = "not tested"
+NOTHING = "nothing to compare"
 TUNED = "at tuned rates"
 CERTAIN = "by construction"
 
@@ -139,7 +142,7 @@ class Claim:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the measure; in the file `with`
     side: Literal["above", "below", "within"] = "above"  # of the limit; or between both signs of it
     limit: float = 0.0
-    relative: bool = False  # whether the limit is a share of the other's final error
+    relative: bool = False  # whether it is a share of the other's final error, up to `MOST` points
     whose: Literal["source", "ours"] = "source"  # who set the limit
     unit: str = ""  # in place of the measure's
     remark: str = ""  # after the numbers; {limit} is the limit
@@ -263,7 +266,11 @@ def _judged(
     sides = [(each, arm.key) for each, arm in zip((panel, panels[-1]), pair, strict=False)]
     frames = [each[key] for each, key in sides]
     if axis == "seconds":
-        (axis,) = measures.timed((axis,), pd.concat(frames) if frames else panel.runs)
+        near = measures.beside(*frames) if len(frames) == 2 else [panel.runs]
+        if len(frames) == 2 and near[0].seed.nunique() >= LEAST:
+            axis, frames = measures.clock(near[0]), [*near]
+        else:
+            (axis,) = measures.timed((axis,), pd.concat(frames) if frames else panel.runs)
         if axis in claim.axes:
             return  # seconds that do not compare, of a claim that is judged by cost as well
     case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis, first)
@@ -274,7 +281,9 @@ def _judged(
     method, _, share = labels[0].partition(" ")
     names = {"axis": AXIS_WORDS[axis], "method": method, "share": share, "panels": panels}
     title = "" if claim.across else f"{panel.title}: "
-    limit = claim.limit * (queries.final(case.theirs).mean() if claim.relative else 1.0)
+    limit = claim.limit
+    if claim.relative:
+        limit = min(limit * queries.final(case.theirs).mean(), MOST)
     text = title + claim.text.format(*labels, **names)
     finding = _finding(claim, text, answer, limit, **names)
     aside = aside or _untested(claim, panels) or finding.aside
@@ -336,10 +345,10 @@ MEASURES = {
 }
 
 
-def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict, str]:
+def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict | str, str]:
     """Return whether logarithms of how many times sooner something is are above 0, in words."""
     if not len(ratios):
-        return Verdict.OPEN, "nothing to compare"
+        return NOTHING, ""
     found = estimate([*ratios])
     middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
     interval = "" if math.isnan(found.half_width) else f" ({low:.2f} to {high:.2f})"

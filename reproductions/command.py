@@ -11,9 +11,13 @@ from rich.console import Console
 import selective_backprop as sb
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.study import run_study
+from reproductions.headline import headline
+from reproductions.headline import live as train_live
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import (
+    COMMITTED,
     FIGURES,
+    SEEDS,
     PaperOrder,
     find_figures,
     limited,
@@ -45,10 +49,19 @@ console = Console(markup=False, emoji=False, highlight=False)
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="list | NAME... | all",
+        metavar="list | headline | NAME... | all",
         help=f"What to redo: {', '.join(FIGURES)}; or all, for all of these; {', '.join(STUDY)}, "
         "the stages of the study behind auto; or study, for all stages. list prints the runs of "
-        "each figure, how many are on record, and how long the rest takes.",
+        "each figure, how many are on record, and how long the rest takes. headline says in four "
+        "lines what the paper reports and what is on record, and draws figure 7 and table 1.",
+    ),
+]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="With headline: train Traditional, SB and a shortened Traditional on MNIST anew, for "
+        "a few minutes, and print how fast they are beside what is on record.",
     ),
 ]
 ScaleOption = Annotated[
@@ -111,15 +124,6 @@ Epochs = Annotated[
     int | None,
     option("N", "Train for figures and tables so many epochs instead of the scale's.", min=2),
 ]
-Pack = Annotated[
-    Path | None,
-    option(
-        "FOLDER",
-        "Carry runs between machines: take back the runs of figures and tables that the pieces in "
-        "this folder hold, and after training, also if it is interrupted, write all into at most "
-        "eight pieces of 15 MiB, checkpoints of unfinished runs included.",
-    ),
-]
 
 
 @app.callback()
@@ -138,7 +142,7 @@ def main(
     from_records: options.FromRecords = False,
     out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
-    pack: Pack = None,
+    live: Live = False,
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
 
@@ -161,23 +165,31 @@ def main(
         "every": checkpoint_every,
     }
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
-    known = (*FIGURES, "all", "list", *STUDY)
+    known = (*FIGURES, "all", "list", "headline", *STUDY)
     names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
-    named = [name for name in names if name not in {*STUDY, "list"}]
+    named = [name for name in names if name not in {*STUDY, "list", "headline"}]
+    if live and "headline" not in names:
+        raise sb.ConfigurationError("--live is of headline: scripts/reproduce headline --live")
+    if "headline" in names:
+        headline(console, out or Path("runs/headline"))
+        if live:
+            folder, scale = out or Path("runs/papers"), ScaleName.SATURATED
+            order = PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
+            train_live(console, order)
     lists = "list" in names
-    for name, unfit in {"list": lists, "--epochs": epochs, "--pack": pack}.items():
+    for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
     if lists or named:
-        papers = out or (Path("records/papers", scale) if from_records else Path("runs/papers"))
+        papers = out or (COMMITTED / scale if from_records else Path("runs/papers"))
         whole = SCALES[scale].lasting(epochs).ending_after(hours)
         figures = find_figures(named or ["all"], whole)
         part, kept = limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):
             console.print(f"{figure.name}: left out, it needs nothing of {part.part}")
         given["jobs"] = jobs or whole.jobs or given["jobs"]
-        order = PaperOrder(scale=part, seeds=seeds or 3, out=papers, pack=pack, **given)
+        order = PaperOrder(scale=part, seeds=seeds or SEEDS, out=papers, **given)
         (list_figures if lists else reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage

@@ -57,7 +57,7 @@ def sheet(
 
     Sizes are in inches.
     """
-    words = " ".join(filter(None, (evidence.words, words, caption(evidence, **shown))))
+    words = " ".join(filter(None, (evidence.words, words, caption(evidence, drawn=True, **shown))))
     rows, columns = len(cells), len(cells[0])
     with matplotlib.rc_context(SETTINGS):
         size = max(width * columns, LEAST), height * rows + 0.6
@@ -169,10 +169,13 @@ def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) 
     panel.set_title(title, loc="left", fontsize=9)
 
 
-def caption(evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = False) -> str:
-    """Say data, nets, lengths, seeds, machine and code of a figure, and the spread over seeds.
+def caption(
+    evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = False, drawn: bool = False
+) -> str:
+    """Say data, nets, lengths and seeds of a figure, the spread over seeds, and origins.
 
-    `lines` has the number of curves in each panel; `timed` says that wall seconds are drawn.
+    `lines` has the number of curves in each panel; `timed` says that wall seconds are drawn. Under
+    a figure that is `drawn`, its page has machines, code and what is missing.
     """
     seeds = sorted(set(evidence.runs.seed))
     parts = []
@@ -192,7 +195,7 @@ def caption(evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = Fals
         parts.append("Runs shared a GPU or changed machines: their seconds cannot be compared.")
     elif timed:
         parts.append("Runs were interleaved; wall seconds depend on what else the machine did.")
-    return " ".join([*parts, *_origins(evidence), *evidence.missing])
+    return " ".join([*parts, *([] if drawn else [*_origins(evidence), *evidence.missing])])
 
 
 def describe(panel: Panel) -> str:

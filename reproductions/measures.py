@@ -17,6 +17,8 @@ from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.shapes import Float64, Int64, Shaped
 from selective_backprop_lab.training.probes import Probe
 
+CLOCKS = ("seconds", "cpu_seconds")
+"""The axes that depend on the machine."""
 Pick = Callable[[Any], float]
 """Takes one number out of a row of what a probe saw."""
 
@@ -76,6 +78,24 @@ def together(runs: pd.DataFrame) -> bool:
         return False
     begun = pd.to_datetime(runs.started.drop_duplicates())
     return not len(begun) or begun.max() - begun.min() < pd.Timedelta(days=1)
+
+
+def beside(mine: pd.DataFrame, theirs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the evaluations of two arms with the seeds whose seconds compare.
+
+    On a CPU, both runs of such a seed are of one machine, code and day. On a GPU, all runs are.
+    """
+    both = pd.concat([mine, theirs])
+    if clock(both) == "seconds":
+        seeds = set(both.seed) if together(both) else set()
+    else:
+        shared = sorted(set(mine.seed) & set(theirs.seed))
+        one, other = (last(runs).loc[shared] for runs in (mine, theirs))
+        begun = [pd.to_datetime(ends.started) for ends in (one, other)]
+        same = (begun[0] - begun[1]).abs() < pd.Timedelta(days=1)
+        same &= (one.machine == other.machine) & (one.code == other.code)
+        seeds = set(same.index[same & one.seconds.notna() & other.seconds.notna()])
+    return mine[mine.seed.isin(seeds)], theirs[theirs.seed.isin(seeds)]
 
 
 def untimed(runs: pd.DataFrame) -> bool:

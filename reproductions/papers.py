@@ -12,14 +12,12 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.carrying import carried, take_back
 from reproductions.claims import Compared, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
-from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming, read_step_times
@@ -37,6 +35,8 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"
+COMMITTED = Path("records", "papers")
+SEEDS = 3  # of each strategy, unless more are asked for or on record
 _LISTED = 12  # strategies of the same seeds that are named if runs are left out; more are counted
 _START = "<!-- sections -->"
 _HEAD = Path(__file__).with_name("page.md").read_text(encoding="utf-8")
@@ -47,17 +47,21 @@ class PaperOrder(training.Order):
     """An order at a scale."""
 
     scale: Scale
-    pack: Path | None = None  # folder of the pieces that carry records to and from other machines
+    records_in: Path | None = None  # folder of the records, if it is not one of `out`
 
     @property
     def folder(self) -> Path:
         """The folder of the records."""
-        return self.out / RUNS / self.scale.name
+        return self.records_in or self.out / RUNS / self.scale.name
 
     def plans_of(self, arm: Arm) -> list[RunConfig]:
-        """Return the runs of one arm, a seed each."""
-        seeds = arm.seeds or self.scale.seeds[: self.seeds] or range(self.seeds)
-        return [replace(arm.plan, seed=seed, device=self.device) for seed in seeds]
+        """Return the runs of one arm, a seed each: those that are asked for or on record."""
+        runs = {seed: replace(arm.plan, seed=seed, device=self.device) for seed in self._seeds}
+        asked = arm.seeds or self.scale.seeds[: self.seeds] or range(self.seeds)
+        wanted = dict.fromkeys(asked)
+        if not (arm.seeds or arm.plan.probes):  # runs on record may lack what probes see
+            wanted |= {s: None for s in runs if runs[s].record_name in self._recorded}
+        return [runs.get(s) or replace(arm.plan, seed=s, device=self.device) for s in wanted]
 
     def timings_of(self, figure: Figure) -> list[StepTiming]:
         """Return the timings of one figure."""
@@ -75,6 +79,18 @@ class PaperOrder(training.Order):
         runs = [job for job in jobs if isinstance(job, RunConfig)]
         timings = [job for job in jobs if isinstance(job, StepTiming)]
         return [*sorted(runs, key=lambda run: (run.seed, training.data_of(run))), *timings]
+
+    @cached_property
+    def _recorded(self) -> frozenset[str]:
+        """The names of the records."""
+        paths = record_paths(self.folder) if self.folder.is_dir() else []
+        return frozenset(path.name for path in paths)
+
+    @cached_property
+    def _seeds(self) -> tuple[int, ...]:
+        """The seeds of the records."""
+        names = (name.rpartition("-seed")[2].partition("-")[0] for name in self._recorded)
+        return tuple(sorted({int(name) for name in names if name.isdecimal()}))
 
     @cached_property
     def first(self) -> Mapping[Compared, str]:
@@ -129,11 +145,8 @@ class PaperOrder(training.Order):
 def committed(folder: Path) -> PaperOrder:
     """Return the order of the records in a folder named after its scale."""
     scale = SCALES[ScaleName(folder.name)]
-    names = [path.name for path in record_paths(folder / RUNS / scale.name)]
-    seeds = {int(name.rpartition("-seed")[2].partition("-")[0]) for name in names}
     options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
-    count = 1 + max(seeds.difference(TUNING_SEEDS), default=0)
-    return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, trains=False, **options)
+    return PaperOrder(scale=scale, seeds=SEEDS, device="cpu", out=folder, trains=False, **options)
 
 
 def figures_at(scale: Scale) -> list[Figure]:
@@ -179,7 +192,8 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
     every, folder = order.jobs_of(figures), order.folder
     absent = training.absent_data(every, order.root)
     done = {training.file_of(job) for job in every if training.is_done(job, folder)}
-    pace = training.pace_of([job for job in every if training.file_of(job) in done], folder)
+    pace = training.pace_of(every, COMMITTED / order.scale.name / RUNS / order.scale.name)
+    pace |= training.pace_of([job for job in every if training.file_of(job) in done], folder)
 
     def row(name: str, title: str, jobs: Sequence[training.Job]) -> tuple[str, ...]:
         waiting = [job for job in jobs if training.file_of(job) not in done]
@@ -191,7 +205,7 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 
     rows = [row(figure.name, figure.title, order.jobs_of([figure])) for figure in figures]
     rows.append(row("all", "everything; shared runs count once", every))
-    shows, data = Column("shows", left=True), Column("data", left=True, expendable=1)
+    shows, data = Column("shows", left=True), Column("data", left=True)
     head = ("name", "runs done", "time\nleft", shows, data)
     seeds = f"{order.seeds} seed{'' if order.seeds == 1 else 's'}"
     title = f"{order.scale.name} scale, {seeds}, {order.jobs} at a time"
@@ -204,22 +218,24 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
     """Train the missing runs, then draw every figure and the page that collects them."""
     every, absent = order.jobs_of(figures), {}
-    if order.pack is not None and not order.trains:
-        take_back(order.pack, order.folder, console)
     if order.trains:
         absent = training.absent_data(every, order.root)
         for figure in figures:
             names = set(map(training.data_of, order.jobs_of([figure])))
             if names <= absent.keys():
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
-        with carried(order.pack, order.folder, console):
-            training.train_missing(console, every, order, order.folder, absent)
+        training.train_missing(console, every, order, order.folder, absent)
     order = replace(order)  # its records are read now, once for all figures
     if not any(map(order.has, every)):
         raise sb.RecordError(
             f"no run of these is on record in {order.folder}, and --from-records trains none"
         )
-    drawn = {figure.name: _drawn(console, figure, order, absent) for figure in figures}
+    drawn = dict[str, str]()
+    for figure in figures:
+        try:
+            drawn[figure.name] = _drawn(console, figure, order, absent)
+        except sb.DataError as error:  # it shows examples of a data set
+            console.print(f"{figure.name}: left as it is. {error}", soft_wrap=True)
     drawn = {name: text for name, text in drawn.items() if text}
     page = write_index(order.out, list(FIGURES), drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)

@@ -22,13 +22,16 @@ from selective_backprop_lab.training.run_config import RunConfig
 EXAMPLES = {
     "digits": 1437,
     "mnist": 60_000,
+    "mnist-parity": 60_000,
     "fashion-mnist": 60_000,
     "cifar10": 50_000,
+    "cifar10-animals": 50_000,
     "cifar100": 50_000,
+    "cifar100-coarse": 50_000,
     "svhn": 73_257,
     "svhn-extra": 604_388,
 }
-_CLASSES = {"cifar100": 100}  # of data sets that have more than ten
+_CLASSES = {"cifar100": 100, "cifar100-coarse": 20, "cifar10-animals": 2, "mnist-parity": 2}
 STALE = 3
 # Kath18 as the paper ran it: by loss, unweighted, from when its variance says so.
 STRATEGIES = {

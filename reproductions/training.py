@@ -24,7 +24,7 @@ from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Recipe
 from selective_backprop_lab.records.fields import read_fields
 from selective_backprop_lab.records.provenance import hardware, write_record
-from selective_backprop_lab.records.schema import utc_now
+from selective_backprop_lab.records.schema import is_recorded, utc_now
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.progress import RunProgress, spell
 from selective_backprop_lab.runner.run_store import RunStore
@@ -202,12 +202,14 @@ def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
     return found
 
 
-def pace_of(done: Iterable[Job], folder: Path) -> dict[Kind, float]:
-    """Return the median of the seconds that finished runs took, by their kind."""
+def pace_of(jobs: Iterable[Job], folder: Path) -> dict[Kind, float]:
+    """Return the median of the seconds that runs of a folder took, by their kind."""
     store, found = RunStore(folder), {}
-    for plan in (job for job in done if isinstance(job, RunConfig)):
-        elapsed = (store.read(plan).end or {}).get("elapsed", 0.0)
-        if elapsed >= _SHORTEST:
+    runs = [job for job in jobs if isinstance(job, RunConfig) and folder.is_dir()]
+    for plan in (run for run in runs if is_recorded(store.path(run))):
+        run = store.read(plan)
+        elapsed = (run.end or {}).get("elapsed", 0.0)
+        if elapsed >= _SHORTEST and run.header.device.startswith(plan.device):
             found.setdefault(_kind(plan), []).append(elapsed)
     return {kind: median(each) for kind, each in found.items()}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from reproductions import drawing, measures
 from reproductions.claims import Answer, Case, Measure, beyond_the_first
@@ -20,14 +20,16 @@ from reproductions.settings import SHORTENED, USUAL, Arm
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
-from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop_lab.report.panels import scale_error
+from selective_backprop_lab.report.panels import INK, scale_error
 from selective_backprop_lab.report.styles import span, strategy_colours
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8
 _MARKED = 5.0  # inches of a panel with long names
+FACTORS = (1.1, 1.2, 1.4)  # of Traditional's final error: the targets of table 1
+_TOP = 1.5  # times it: above that, runs of the paper's figures 6 and 7 are not told apart
+_OVER, _UNDER = 1.05, 0.96  # times the highest end, and the lowest error
 _CUT = 4  # an axis of errors ends at so many times the highest final error
 
 
@@ -35,7 +37,7 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     """Draw error along axes, which are columns of the evaluations.
 
     Seconds are drawn for arms that were timed side by side, if these are more than half. `marked`
-    lines have selectivity and final error beside them, as in figures 6 and 7.
+    figures, as 6 and 7, have the final error beside each line, and the targets of table 1 as lines.
     """
     said = list[str]()
     if any(len(panel.arms) > _CROWD for panel in evidence.panels):
@@ -59,15 +61,20 @@ def _by_axis(
     """Return a row for each panel, along each axis in which it compares, or rows of two panels."""
     rows: list[list[drawing.Cell | None]] = []
     for panel in evidence.panels:
-        row, title = list[drawing.Cell | None](), panel.title
-        for axis in along:
-            shown = panel.timed if axis in {"seconds", "cpu_seconds"} else panel
-            if shown is panel or len(shown.arms) > 1:
-                row.append(partial(draw, panel=shown, axis=axis, title=title))
-                title = ""
-            else:
-                row.append(None)
-        rows.append(row)
+        beside = {axis: panel.timed if axis in measures.CLOCKS else panel for axis in along}
+        shown = [axis for axis in along if beside[axis] is panel or len(beside[axis].arms) > 1]
+        # The last panel of a row names the lines of all.
+        row: list[drawing.Cell | None] = [
+            partial(
+                draw,
+                panel=beside[axis],
+                axis=axis,
+                title="" if place else panel.title,
+                named=axis == shown[-1],
+            )
+            for place, axis in enumerate(shown)
+        ]
+        rows.append([*row, *[None] * (len(along) - len(row))])
     return rows if len(along) > 1 else drawing.in_pairs([each for (each,) in rows])
 
 
@@ -79,6 +86,7 @@ def _draw(
     *,
     column: str = "error",
     marked: bool = False,
+    named: bool = True,
 ) -> None:
     """Draw a number of each arm along an axis; arms that repeat Traditional are named with it."""
     arms, same = _drawn(panel)
@@ -86,11 +94,10 @@ def _draw(
     def name(arm: Arm) -> str:
         also = [each.label.removesuffix(f" ({SAME})") for each in same]
         label = " = ".join([arm.label, *(also if arm.key == "traditional" else [])])
-        if not marked:
-            return label
-        rate = "" if arm.plan.arm == BASELINE else f", S {percent(arm.plan.settings.rate)}"
+        if not marked or not named:
+            return label if named else ""
         error = queries.final(panel[arm.key]).mean()
-        return f"{label}{rate}, Err {error:.{1 if error >= 10 else 2}f} %"
+        return f"{label}, {error:.{1 if error >= 10 else 2}f} %"
 
     lines: list[drawing.Line] = [
         (name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms
@@ -100,11 +107,32 @@ def _draw(
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.locator_params(axis="x", nbins=5)
     # High errors early in training would leave the ends of the lines no room.
-    most = _CUT * max((line.mean[-1] for *_, line in lines), default=math.inf)
+    ends = [line.mean[-1] for *_, line in lines]
+    most = _CUT * max(ends, default=math.inf)
+    base = queries.final(panel["traditional"]).mean() if marked else math.nan
+    if base > 0:
+        most = max(_TOP * base, *(_OVER * end for end in ends))
     shown = [error for *_, line in lines for error in line.mean if error <= most]
-    scale_error(axes, span(shown))
+    if base > 0:
+        _draw_targets(axes, base, panel.setting.guessing)
+        axes.set_yscale("log")
+        axes.set_ylim(_UNDER * min(shown), min(most, panel.setting.guessing))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        scale_error(axes, span(shown))
     label = "test loss" if column == "test_loss" else "test error (%)" if title else ""
     drawing.finish(axes, title, lines, xlabel=AXIS_LABELS[axis], ylabel=label)
+
+
+def _draw_targets(axes: Axes, base: float, guessing: float) -> None:
+    """Draw multiples of Traditional's final error, the targets of table 1, as lines."""
+    for factor in (each for each in FACTORS if each * base < guessing):
+        height, place = factor * base, axes.get_yaxis_transform()
+        axes.axhline(height, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
+        look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 6.5}
+        axes.text(0.99, height, f"{factor:g}×", transform=place, **look)
 
 
 def _drawn(panel: Panel) -> tuple[list[Arm], list[Arm]]:
@@ -277,7 +305,7 @@ def draw_front(evidence: Evidence) -> Drawing:
     return drawing.sheet(evidence, cells, timed="seconds" in along)
 
 
-def _draw_front(axes: Axes, panel: Panel, axis: str, title: str) -> None:
+def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool) -> None:
     panel = _compared(panel)
     lines = {arm.key: curve(panel[arm.key], axis) for arm in panel.arms}
     each = [
@@ -300,7 +328,8 @@ def _draw_front(axes: Axes, panel: Panel, axis: str, title: str) -> None:
     axes.set_xlim(left=0)
     scale_error(axes, span([*places.error]))
     label = "test error (%)" if title else ""
-    drawing.finish(axes, title, legend="upper right", xlabel=AXIS_LABELS[axis], ylabel=label)
+    legend = "upper right" if named else None
+    drawing.finish(axes, title, legend=legend, xlabel=AXIS_LABELS[axis], ylabel=label)
 
 
 def front_table(panel: Panel) -> Table:

@@ -77,7 +77,6 @@ def _setting(
     *,
     cutout: bool = True,
     paper_data: str = "",
-    tuned: bool = False,
     published: dict[str, Any] | None = None,
     **row: Any,
 ) -> Setting:
@@ -88,8 +87,7 @@ def _setting(
         recipe = replace(recipe, augmentation=replace(recipe.augmentation, cutout=0))
     said = Published(**published) if published else experiment.published(paper_data or title)
     row = {"evaluations": 50, "falls": experiment.accelerated, "rate": experiment.rate} | row
-    rates = TUNED[recipe.data] if tuned else {}
-    made: dict[str, Any] = {"kath18_rate": experiment.kath18_rate, "learning_rates": rates} | row
+    made: dict[str, Any] = {"kath18_rate": experiment.kath18_rate} | row
     return Setting(title=title, recipe=recipe, published=said, **made)
 
 
@@ -127,6 +125,7 @@ class ScaleName(StrEnum):
     CIFAR10 = "cifar10"
     NETS = "nets"
     SATURATED = "saturated"
+    REDUNDANT = "redundant"
     GPU = "gpu"
     GPU_50 = "gpu-50"
     GPU_200 = "gpu-200"

@@ -1,7 +1,9 @@
 """Figures 1, 10 and 18 and table 1: the parts of the time, and how soon an error is reached."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
 from reproductions.claims import (
+    LEAST,
+    NOTHING,
     Answer,
     Case,
     Claim,
@@ -22,18 +26,19 @@ from reproductions.claims import (
 )
 from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
 from reproductions.evidence import Evidence, Panel
-from reproductions.measures import at_target, clock, last, mean_of, phase_seconds
+from reproductions.jiang2019.curves import FACTORS
+from reproductions.measures import CLOCKS, at_target, clock, last, mean_of, phase_seconds
 from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
+from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop_lab.analysis.verdict import Verdict, is_above
 from selective_backprop_lab.report.panels import INK
 from selective_backprop_lab.report.styles import PHASE_COLOURS
 
-FACTORS = (1.1, 1.2, 1.4)  # of Traditional's final error: the targets of table 1
 # The parts of the paper's bars, from the phases that are metered; the first gives the colour.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "selection passes": ("score", "select"),
@@ -43,7 +48,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 _KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
-_LEAST = 3  # seeds, for a verdict
+_EPOCHS = Path(__file__).parents[2] / "records" / "bench" / "gpu-epochs.json"
+_RATE = 1 / 3  # of its epochs
 _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 
 
@@ -152,9 +158,10 @@ def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
 
 def _less(case: Case, target: float, of: str) -> Estimate | None:
     """Return by how many per cent more of something an arm spends until it reaches a target."""
-    if of in PARTS and not measures.together(pd.concat([case.mine, case.theirs])):
+    both = measures.beside(case.mine, case.theirs) if of in PARTS else (case.mine, case.theirs)
+    if both[0].empty:
         return None
-    there = [at_target(runs, target) for runs in (case.mine, case.theirs)]
+    there = [at_target(runs, target) for runs in both]
     mine, theirs = (parts_of(each)[of] if of in PARTS else each[of] for each in there)
     return measures.paired(100 * (mine / theirs - 1))
 
@@ -164,7 +171,7 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict | str, str]:
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
     if never := int((ratios == -math.inf).sum()):
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
-        return (Verdict.FAILS if never == len(ratios) >= _LEAST else Verdict.OPEN), words
+        return (NOTHING if never == len(ratios) else Verdict.OPEN), words
     verdict, words = times_as_fast(ratios, f"to {target:.2f} % error, in {AXIS_WORDS[case.axis]}")
     gated = case.mine.arm.iloc[0].startswith("kath18")
     same = gated and len(ratios) > 0 and bool((ratios == 0).all())
@@ -188,9 +195,10 @@ def _selecting(case: Case, _: float) -> Estimate | None:
 
 
 def _forward_share(case: Case, _: float) -> Estimate | None:
-    parts = parts_of(last(case.mine))
-    forward = parts["selection passes"] + parts["forward, training"]
-    spent = measures.over_seeds(100 * forward / parts.sum(axis=1))
+    """Return the share of forward passes in training, without choosing, set-up and evaluation."""
+    spent = phase_seconds(last(case.mine))
+    steps = spent[["score", "select", "load", *PHASES]].sum(axis=1)
+    spent = measures.over_seeds(100 * (spent.score + spent.forward) / steps)
     return None if measures.untimed(case.mine) else spent
 
 
@@ -209,21 +217,43 @@ def speedup_tables(evidence: Evidence) -> Sequence[Table]:
     """Make the table, in seconds as the paper's and in cost, with the paper's beside."""
     found = []
     for panel in evidence.panels:
-        beside = panel.timed
-        if len(beside.arms) > 1:
-            found.append(speedup_table(beside, clock(beside.runs)))
+        seconds = speedup_table(panel, clock(panel.runs))
+        if len(seconds.rows) < 2 and clock(panel.runs) == "seconds":
+            seconds = _converted(panel)
+        found += [seconds] if any(row[0].startswith("SB") for row in seconds.rows) else []
         found.append(speedup_table(panel, "cost"))
     return found
 
 
-def speedup_table(panel: Panel, axis: str) -> Table:
+def _converted(panel: Panel) -> Table:
+    """Return speed-ups in the time that epochs take alone on a GPU, where runs shared one."""
+    found, recipe = json.loads(_EPOCHS.read_text(encoding="utf-8")), panel.setting.recipe
+    net = recipe.model, recipe.precision
+    rows = [row for row in found["rows"] if (row["model"], row["precision"]) == net]
+    each = {row["quantity"].removeprefix("an epoch: "): row["median"] for row in rows}
+    timed = [arm for arm in panel.arms if arm.plan.arm in each]
+    arms = tuple(a for a in timed if a.plan.arm == BASELINE or a.plan.settings.rate == _RATE)
+    runs, warm = panel.runs, panel.setting.warmup * recipe.epochs
+    later = (runs.epoch - warm).clip(lower=0) * runs.arm.map(each)
+    part = replace(panel, arms=arms, runs=runs.assign(alone=runs.epoch.clip(upper=warm) + later))
+    words = (
+        f"epochs, each as long as one alone on an {found['hardware']['gpu']} in batches of "
+        f"{rows[0]['batch_size'] if rows else '–'}"
+    )
+    return speedup_table(part, "alone", words)
+
+
+def speedup_table(panel: Panel, axis: str, words: str = "") -> Table:
     """Return how much sooner each strategy reaches multiples of Traditional's final error."""
     base, rows = panel["traditional"], []
     targets = [target_of(panel, factor) for factor in FACTORS]
     without = "guessing reaches it" if len(base) else "–"
     for arm in panel.arms:
-        runs = panel[arm.key]
-        ours = [without if each is None else _speedup(runs, base, each, axis) for each in targets]
+        pair = panel[arm.key], base
+        runs, other = measures.beside(*pair) if axis in CLOCKS else pair
+        if axis in CLOCKS and runs.empty:
+            continue  # its seconds do not compare with those of Traditional
+        ours = [without if each is None else _speedup(runs, other, each, axis) for each in targets]
         said = reported_speedups(panel.setting.published.data, arm.key)
         theirs = ["not reached" if each is None else f"{each:.1f}×" for each in said]
         error, seeds = mean_of(queries.final(runs)), str(runs.seed.nunique())
@@ -231,7 +261,7 @@ def speedup_table(panel: Panel, axis: str) -> Table:
     rows += [(arm.label, "none yet", *[""] * (1 + 2 * len(FACTORS))) for arm in panel.absent]
     factors = [f"{factor:g}×" for factor in FACTORS]
     head = ("strategy", "seeds", "final error %", *factors, *(f"paper {name}" for name in factors))
-    return Table(head, rows, f"{panel.title}: speed-up in {AXIS_WORDS[axis]}")
+    return Table(head, rows, f"{panel.title}: speed-up in {words or AXIS_WORDS[axis]}")
 
 
 def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float, axis: str) -> str:
@@ -275,25 +305,29 @@ def _guessed(case: Case, factor: float) -> Answer:
 
 
 def _never(case: Case, target: float) -> Answer:
-    """Judge whether an arm never reaches an error."""
+    """Judge whether an arm reaches an error that it does not reach in the paper."""
     times = queries.reached(case.mine, target)
     seeds, there = len(times), int((times < math.inf).sum())
-    verdict = Verdict.OPEN
-    if seeds >= _LEAST and there in (0, seeds):
-        verdict = Verdict.FAILS if there else Verdict.HOLDS
-    return verdict, f"{there} of {seeds} seeds reached {target:.2f} %"
+    verdict = Verdict.FAILS if there == seeds >= LEAST else Verdict.OPEN
+    words = f"{there} of {seeds} seeds reached {target:.2f} %"
+    return verdict if there else NOTHING, words
+
+
+def log_speed(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame, axis: str) -> pd.Series:
+    """Return the logarithm of how many times sooner an arm reaches errors than another, by seed.
+
+    It is the mean over the targets that both reach.
+    """
+    targets = [target for factor in FACTORS if (target := target_of(panel, factor)) is not None]
+    ratios = [measures.log_ratios(mine, theirs, target, axis) for target in targets]
+    return pd.concat(ratios, axis=1).replace(-math.inf, math.nan).mean(axis=1).dropna()
 
 
 def _faster(case: Case) -> Answer:
     """Judge whether an arm reaches errors sooner, in the mean over those that both reach."""
-    ratios = [
-        measures.log_ratios(case.mine, case.theirs, target, case.axis)
-        for factor in FACTORS
-        if (target := target_of(case.panel, factor)) is not None
-    ]
-    if not ratios:
+    if target_of(case.panel, FACTORS[0]) is None:
         return None
-    each = pd.concat(ratios, axis=1).replace(-math.inf, math.nan).mean(axis=1).dropna()
+    each = log_speed(case.panel, case.mine, case.theirs, case.axis)
     return times_as_fast(each, f"in {AXIS_WORDS[case.axis]}, mean over targets that both reach")
 
 
@@ -366,16 +400,20 @@ def _draw_steps(axes: Axes, times: Sequence[StepTimes], *, relative: bool) -> No
     names = [str(each.config["model"]) for each in times]
     spent = pd.DataFrame([each.phases for each in times], names)[list(PHASES)]
     shares = spent.mul(100 / spent.sum(axis=1), axis=0)
-    shown = (shares if relative else spent).rename(columns=_STEP)
-    texts = [] if relative else [*map(duration, spent.sum(axis=1))]
-    title = "Share of a step" if relative else "Time of a step"
-    words = "% of a training step" if relative else "milliseconds per 1,000 images"
-    look = {"stacked": True, "width": 0.62}
-    draw_bars(
-        axes, shown, title, words, colours=[PHASE_COLOURS[p] for p in PHASES], texts=texts, **look
-    )
+    colours = [PHASE_COLOURS[phase] for phase in PHASES]
+    look: dict[str, Any] = {"stacked": True, "width": 0.62}
+    if not relative:
+        whole = spent.sum(axis=1).to_frame("a step")
+        texts, words = [f"{time:,.0f}" for time in whole["a step"]], "milliseconds per 1,000 images"
+        draw_bars(axes, whole, "Time of a step", words, colours=colours[1:2], texts=texts, **look)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlim(10 ** math.floor(math.log10(whole["a step"].min()) - 0.3))
+        return
+    shown, words = shares.rename(columns=_STEP), "% of a training step"
+    draw_bars(axes, shown, "Share of a step", words, colours=colours, **look)
     drawn: Any = axes.containers
-    for phase, bars in zip(PHASES if relative else (), drawn, strict=False):
+    for phase, bars in zip(PHASES, drawn, strict=False):
         inside = [percent(share / 100) if share > 6 else "" for share in shares[phase]]
         colour = INK if phase == "forward" else "white"
         axes.bar_label(bars, inside, label_type="center", fontsize=8, color=colour)
@@ -394,7 +432,7 @@ MEASURES = {
     "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
     "time selecting": _TIME(_until(_selecting), "% of the time"),
-    "time in forward passes": _TIME(_until(_forward_share), "% of the time of a whole run"),
+    "time in forward passes": _TIME(_until(_forward_share), "% of the time in training batches"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
 }

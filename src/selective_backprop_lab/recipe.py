@@ -155,7 +155,7 @@ _TEXT = Recipe(
 )
 _CIFAR = Augmentation(shift=4, flip=True, cutout=8)
 
-RECIPES: Mapping[str, Recipe] = {
+_OF_NAMES: Mapping[str, Recipe] = {
     "digits": Recipe(
         "digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
     ),
@@ -178,6 +178,15 @@ RECIPES: Mapping[str, Recipe] = {
     "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
     "source-bytes": _TEXT,
     "help-bytes": replace(_TEXT, data="help-bytes", epochs=2),
+}
+_RELABELLED = {
+    "mnist-parity": "mnist",
+    "cifar10-animals": "cifar10",
+    "cifar100-coarse": "cifar100",
+}
+RECIPES: Mapping[str, Recipe] = {
+    **_OF_NAMES,
+    **{name: replace(_OF_NAMES[like], data=name) for name, like in _RELABELLED.items()},
 }
 
 

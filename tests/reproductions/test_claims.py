@@ -8,10 +8,10 @@ import pytest
 from fixture_papers import fixture_panel, fixture_setting
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions.claims import MEASURES, Case, Claim, compared, judge
+from reproductions.claims import MEASURES, NOTHING, Case, Claim, compared, judge
 from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.times import reaches_sooner
-from reproductions.measures import phase_seconds, timed
+from reproductions.measures import beside, phase_seconds, timed
 from reproductions.papers import FIGURES
 from reproductions.settings import make_arm, variants
 from selective_backprop_lab.analysis.verdict import Verdict
@@ -157,9 +157,10 @@ def test_a_speed_up_is_a_ratio_seed_by_seed_and_what_never_arrives_is_not_faster
     assert words.startswith("2.03× as fast to 20.00 % error, in wall seconds (1.")
     assert sooner(slow, fast)[0] is FAILS
     never = at_half(20.0, 20.0, 20.0, errors=(40.0, 30.0))
-    assert sooner(never, slow) == (FAILS, "never reached 20.00 % with 3 of 3 seeds")
+    assert sooner(never, slow) == (NOTHING, "never reached 20.00 % with 3 of 3 seeds")
     once = [*never[:2], fixture_run("a", 2, (10.0, 5.0))]
-    assert sooner(once, slow)[0] is sooner(never[:1], slow)[0] is OPEN
+    assert sooner(once, slow)[0] is OPEN
+    assert sooner(never[:1], slow)[0] == NOTHING
 
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.9), ("cuda", 1.0)])
@@ -171,3 +172,29 @@ def test_phases_add_up_to_the_seconds_of_the_clock(device, share):
     assert unmetered.to_dict() == pytest.approx(expected | {"overhead": 0.0})
     metered = phase_seconds(last.assign(overhead=3.0))
     assert metered.overhead.iloc[0] == pytest.approx(3.0 * share)
+
+
+def test_seconds_are_compared_with_the_seeds_of_one_machine_code_and_day():
+    runs = [fixture_run("a", seed, (20.0, 10.0), device="cpu") for seed in range(4)]
+    mine, theirs = frame_of(runs), frame_of(runs)
+    for column, value, seed in (
+        ("machine", "another", 0),
+        ("code", "older", 1),
+        ("started", "1999-01-01T00:00:00+00:00", 2),
+    ):
+        mine.loc[mine.seed == seed, column] = value
+    assert [{*each.seed} for each in beside(mine, theirs)] == [{3}, {3}]
+    assert beside(mine.assign(device="cuda"), theirs.assign(device="cuda"))[0].empty
+
+
+def test_a_tenth_of_a_high_error_is_no_more_than_two_points():
+    def limit(error):
+        claim = Claim("q", "{0} ends", MEASURES["final error"], ("sb", "traditional"), limit=0.1)
+        claim = replace(claim, relative=True, side="below", remark="up to {limit:.2f}")
+        runs = {key: fixture_seeds(key, (error, error, error)) for key in ("traditional", "sb")}
+        arms = tuple(make_arm(key, SETTING) for key in runs)
+        panel = fixture_panel(Panel("it", SETTING, arms), runs)
+        ((_, found),) = judge([claim], Evidence(None, (panel,)))
+        return found.measured.partition("up to ")[2]
+
+    assert [limit(10.0), limit(80.0)] == ["1.00", "2.00"]

@@ -115,7 +115,7 @@ def test_records_of_the_repository_are_the_default_where_nothing_is_trained(type
         ("fig-7 --arms selective", "there is no strategy 'selective'"),
         ("fig-7 --only cifar", "Did you mean cifar10"),
         ("study-confirm --epochs 3", "--epochs is of figures and tables"),
-        ("study-confirm --pack here", "--pack is of figures and tables"),
+        ("fig-7 --live", "--live is of headline"),
     ],
 )
 def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_path):
@@ -126,8 +126,7 @@ def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_pa
 
 
 @pytest.mark.usefixtures("signals_as_usual")
-@pytest.mark.parametrize("pack", ["", " --pack pieces"])
-def test_what_was_ended_goes_on_when_it_is_typed_again(pack, tmp_path, monkeypatch):
+def test_what_was_ended_goes_on_when_it_is_typed_again(tmp_path, monkeypatch):
     scale = fixture_scale(fixture_setting(model="tiny_cnn"))
     monkeypatch.setattr(command, "SCALES", {ScaleName.SMALL: scale})
     step, updates = TrainingRun._step, iter(range(1, 10_000))
@@ -138,10 +137,8 @@ def test_what_was_ended_goes_on_when_it_is_typed_again(pack, tmp_path, monkeypat
         step(run, *batch)
 
     monkeypatch.setattr(TrainingRun, "_step", stepped)
-    line = f"fig-1 --seeds 1 --jobs 1 --out out{pack}"
+    line = "fig-1 --seeds 1 --jobs 1 --out out"
     assert reproduce(line, tmp_path)[0] == 143
-    if pack:  # on a machine that has the pieces alone
-        (tmp_path / "out").rename(tmp_path / "elsewhere")
     assert reproduce(line, tmp_path)[0] == 0
     runs = read_runs(tmp_path / "out" / "runs" / scale.name)
     assert sorted(len(run.end["machines"]) for run in runs)[-2:] == [1, 2]

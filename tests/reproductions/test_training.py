@@ -55,8 +55,11 @@ def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypa
     took = iter((40.0, 4.0, 50.0))  # of which the second is too short to say anything
     monkeypatch.setattr(
         "reproductions.training.RunStore.read",
-        lambda *_: replace(fixture_run(), end={"status": "finished", "elapsed": next(took)}),
+        lambda *_: replace(
+            fixture_run(device="cpu"), end={"status": "finished", "elapsed": next(took)}
+        ),
     )
+    monkeypatch.setattr("reproductions.training.is_recorded", lambda path: True)
     pace = pace_of([TRADITIONAL, SELECTIVE, SELECTIVE], tmp_path)
     assert [seconds_left([SELECTIVE] * runs, pace, 2) for runs in (1, 2, 3)] == [45.0, 45.0, 67.5]
     unknown = replace(TRADITIONAL, device="cuda")

@@ -25,7 +25,14 @@ from selective_backprop_lab.data.source_code import (
     read_source_bytes,
     read_source_code,
 )
-from selective_backprop_lab.data.splits import Splits, held_out, limited, of_classes, redrawn
+from selective_backprop_lab.data.splits import (
+    Splits,
+    held_out,
+    limited,
+    merged,
+    of_classes,
+    redrawn,
+)
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 from selective_backprop_lab.import_path import is_import_path
 from selective_backprop_lab.names import find_name
@@ -167,12 +174,47 @@ def read_digits() -> Splits:
     return Splits(images[~testing], labels[~testing], images[testing], labels[testing], names)
 
 
+_KINDS = (0, 0, 1, 1, 1, 1, 1, 1, 0, 0)  # of CIFAR-10's classes: vehicles and animals
+# The publisher's 20 groups of CIFAR-100's classes, five in each; not every copy holds them.
+_COARSE = (
+    "aquatic mammals", "fish", "flowers", "food containers", "fruit and vegetables",
+    "household electrical devices", "household furniture", "insects", "large carnivores",
+    "large man-made outdoor things", "large natural outdoor scenes",
+    "large omnivores and herbivores", "medium-sized mammals", "non-insect invertebrates",
+    "people", "reptiles", "small mammals", "trees", "vehicles 1", "vehicles 2",
+)  # fmt: skip
+_GROUPS = (
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7,
+    6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10,
+    16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16,
+    12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13,
+)  # fmt: skip
+
+
+def read_coarse(root: Path | None) -> Splits:
+    """Return CIFAR-100 as a task of its 20 groups of classes."""
+    return merged(read_cifar_splits(CIFAR100, root), _GROUPS, _COARSE)
+
+
+def read_animals(root: Path | None) -> Splits:
+    """Return CIFAR-10 as a task of two classes, vehicles and animals."""
+    return merged(read_cifar_splits(CIFAR10, root), _KINDS, ("vehicle", "animal"))
+
+
+def read_parity(root: Path | None) -> Splits:
+    """Return MNIST as a task of two classes, even and odd digits."""
+    return merged(read_idx_splits(MNIST, root), (0, 1) * 5, ("even", "odd"))
+
+
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "digits": lambda root: read_digits(),  # they come with scikit-learn
     "mnist": partial(read_idx_splits, MNIST),
+    "mnist-parity": read_parity,
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
     "cifar10": partial(read_cifar_splits, CIFAR10),
+    "cifar10-animals": read_animals,
     "cifar100": partial(read_cifar_splits, CIFAR100),
+    "cifar100-coarse": read_coarse,
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
     "adult": read_adult,

@@ -1,6 +1,7 @@
 """The two splits that every reader of data returns, and how to limit or redraw them."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -99,6 +100,16 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
 
     names = splits.class_names[first : last + 1]
     return Splits(*part(*splits[:2]), *part(*splits[2:4]), names, *splits[5:])
+
+
+def merged(splits: Splits, groups: Sequence[int], names: tuple[str, ...]) -> Splits:
+    """Return the splits with classes merged: class `k` becomes `groups[k]`, called by `names`."""
+    into = torch.tensor(groups)
+    return splits._replace(
+        train_labels=into[splits.train_labels],
+        test_labels=into[splits.test_labels],
+        class_names=names,
+    )
 
 
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:

@@ -23,6 +23,11 @@ REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
 NEED_NO_FOLDER = {"digits", "mnist1d", "breast-cancer", "table", "clicks", "source-code"}
 NEED_NO_FOLDER |= {"source-bytes", "help-bytes"}
+OF_MERGED = {
+    "mnist-parity": "mnist",
+    "cifar10-animals": "cifar10",
+    "cifar100-coarse": "cifar100",
+}
 
 
 def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
@@ -45,14 +50,32 @@ def test_the_statistics_are_those_of_the_training_images_kept():
     assert whole.mean != part.mean
 
 
+@pytest.mark.parametrize(("name", "whole"), OF_MERGED.items())
+def test_merged_classes_are_those_of_the_whole_data_set(name, whole, monkeypatch):
+    classes = {"mnist": 10, "cifar10": 10, "cifar100": 100}[whole]
+    names = tuple(map(str, range(classes)))
+    labels, images = torch.arange(classes), torch.zeros(classes, 1, 2, 2, dtype=torch.uint8)
+    made = Splits(images, labels, images, labels, names)
+    for reader in ("read_idx_splits", "read_cifar_splits"):
+        monkeypatch.setattr(f"selective_backprop_lab.data.datasets.{reader}", lambda *_: made)
+    found = DATASETS[name](None)
+    assert found.train_labels.equal(found.test_labels)
+    counts = found.train_labels.bincount().tolist()
+    assert counts == {"mnist": [5, 5], "cifar10": [4, 6], "cifar100": [5] * 20}[whole]
+    assert len(found.class_names) == len(counts)
+    if whole == "mnist":
+        assert [found.class_names[label] for label in found.train_labels] == ["even", "odd"] * 5
+
+
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in NEED_NO_FOLDER])
 def test_what_is_on_disk_needs_a_folder(name, tmp_path):
+    source = OF_MERGED.get(name, name)
     for root, problem in (
         (None, "no folder"),
         (tmp_path / "nowhere", "nowhere is not a folder"),
         (tmp_path, re.escape(str(tmp_path))),
     ):
-        with pytest.raises(sb.DataError, match=rf"{name} .*{problem}.*--root.*http"):
+        with pytest.raises(sb.DataError, match=rf"{source} .*{problem}.*--root.*http"):
             load(name, root=root)
 
 

@@ -1,0 +1,44 @@
+"""The paper's headline, from the records alone."""
+
+import pandas as pd
+import pytest
+from fixture_papers import Screen, fixture_panel, fixture_setting
+from fixture_runs import fixture_run
+
+from benchmarks.case import ROOT
+from reproductions.evidence import Panel
+from reproductions.headline import _beyond_plain, headline, places
+from reproductions.settings import make_arm
+
+
+def test_the_headline_says_four_things_and_draws_three(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    screen = Screen()
+    headline(screen, tmp_path / "out")
+    paper, found, fails, shortened, where = screen.text.splitlines()
+    assert "1.2–1.5x faster" in paper
+    assert "on MNIST and" in found
+    assert "above Traditional" in fails
+    assert "SB against it" in shortened
+    assert where.endswith("index.md")
+    drawn = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"fig-7.png", "table-1.md", "learned.png", "index.md"} <= drawn
+    every = [*places()]
+    assert all(0 < place.learned < 100 for place in every)
+    assert len({place.title for place in every}) == len(every) > 5
+
+
+def test_the_best_plain_training_is_the_one_that_reaches_a_target_first():
+    setting = fixture_setting()
+    errors = {
+        "traditional": (40.0, 20.0, 10.0),
+        "shortened": (10.0, 10.0, 10.0),
+        "sb": (40.0, 10.0, 10.0),
+    }
+    runs = {key: [fixture_run(key, seed, each) for seed in (0, 1)] for key, each in errors.items()}
+    panel = fixture_panel(Panel("it", setting, tuple(make_arm(k, setting) for k in errors)), runs)
+    slower = pd.Series(_beyond_plain(panel))
+    assert (slower < 0).all()  # than the shortened one; it is sooner than the whole one
+    alone = panel.only(tuple(arm for arm in panel.arms if arm.key != "shortened"))
+    assert (_beyond_plain(alone) > 0).all()
+    assert slower.index.tolist() == pytest.approx([0, 1])
