@@ -21,11 +21,7 @@ def is_import_path(name: str) -> bool:
 
 
 def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
-    """Return the function that an import path names, and import its module if needed.
-
-    It makes a `kind` of thing, such as "model", and is `needed` to be "a function without
-    arguments", for example.
-    """
+    """Return the function that an import path names: one that is `needed` to make a `kind`."""
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -45,16 +41,14 @@ def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
 def fingerprint(name: str) -> str | None:
     """Return the first digits of the SHA-256 of the file that defines a user's function.
 
-    The file is read once per process. Returns None for the lab's own nets and data, which are no
-    import paths, and for a function without a file.
+    None for the lab's own nets and data, and for a function without a file.
     """
     if not is_import_path(name):
         return None
     with suppress(sb.ConfigurationError):  # raised where the function is called
         function = find_function(name, kind="function", needed="one")
-        named = name.partition(":")[0]
         plain = inspect.isfunction(function) or inspect.isclass(function)
-        module = sys.modules.get(function.__module__ if plain else named)
+        module = sys.modules.get(function.__module__ if plain else name.partition(":")[0])
         return None if module is None else _digest(module)
     return None
 

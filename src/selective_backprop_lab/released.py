@@ -51,7 +51,7 @@ class _Scorer(sb.scorers.AbstractScorer):
 
     @property
     def needs(self) -> sb.scorers.Needs:
-        """Indices and training losses, besides what a forward pass needs."""
+        """What a forward pass needs, and indices and the losses of training."""
         more: dict[str, Any] = {"indices": True, "remembers": True, "recordings": True}
         return replace(self.inner.needs, **more)
 

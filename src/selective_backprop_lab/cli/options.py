@@ -19,9 +19,8 @@ from selective_backprop_lab.bench.workload import bench_recipe
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli.command_line import command_line, find_device, find_model, look_here
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import data_name
-from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore

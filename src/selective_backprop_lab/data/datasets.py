@@ -63,28 +63,17 @@ class LabData:
     @classmethod
     def of(cls, name: str, splits: Splits) -> "LabData":
         """Return the splits that a reader returned, with their statistics."""
-        if splits.train_inputs.dtype == torch.uint8:
+        train, test = splits.train_inputs, splits.test_inputs
+        if train.dtype == torch.uint8:
             splits = splits._replace(unit=255.0)
-        elif splits.unit == 1.0 and splits.standardised and splits.train_inputs.is_floating_point():
+        elif splits.unit == 1.0 and splits.standardised and train.is_floating_point():
             # In float64, because float32 cannot tell 1,700,000,001 from 1,700,000,002.
-            mean, std = (
-                torch.tensor(each, dtype=torch.float64)
-                for each in statistics_of(splits.train_inputs, 1.0, standardised=True)
-            )
-            train, test = (
-                ((part.double() - mean) / std).float()
-                for part in (splits.train_inputs, splits.test_inputs)
-            )
+            mean, std = torch.tensor(statistics_of(train, 1.0, True), dtype=torch.float64)
+            train, test = (((part.double() - mean) / std).float() for part in (train, test))
             splits = splits._replace(train_inputs=train, test_inputs=test)
-        statistics = statistics_of(splits.train_inputs, splits.unit, splits.standardised)
-        return cls(name, *splits, *statistics)
+        return cls(name, *splits, *statistics_of(train, splits.unit, splits.standardised))
 
-    def composed(
-        self,
-        inputs: Num[Tensor, "place ..."],
-        labels: Int64[Tensor, " place"],
-        sources: Int64[Tensor, " place"],
-    ) -> "LabData":
+    def composed(self, inputs: Tensor, labels: Tensor, sources: Tensor) -> "LabData":
         """Return the data with other training examples, and their statistics."""
         mean, std = statistics_of(inputs, self.unit, self.standardised)
         made = {"train_inputs": inputs, "train_labels": labels, "train_sources": sources}
@@ -129,13 +118,8 @@ class LabData:
         return len(self.class_names)
 
 
-def thumbnails(
-    data: LabData, indices: np.ndarray
-) -> UInt8[np.ndarray, "portrait height width channel"]:
-    """Return small images of some training examples, in grey or in red, green and blue.
-
-    They have at most 32 pixels a side; larger images are averaged down.
-    """
+def thumbnails(data: LabData, indices: np.ndarray) -> UInt8[np.ndarray, "portrait h w channel"]:
+    """Return images of some training examples, in grey or colour, of at most 32 pixels a side."""
     images = data.train_inputs[torch.as_tensor(indices, device=data.train_inputs.device)].cpu()
     if data.channels not in (1, 3):
         images = images[:, :1]
@@ -148,9 +132,7 @@ def thumbnails(
 def read_digits() -> Splits:
     """Return 1,797 digits of 8 x 8 pixels, 1,437 to train on and 360 to test on.
 
-    The split is fixed: every fifth example, sorted by class, is a test example. The same people
-    wrote digits of both splits. Levels of 0 to 16 are rescaled to 0 to 255.
-
+    Every fifth, sorted by class, is a test example. The same people wrote digits of both splits.
     Source:
         Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
         Machine Learning Repository, doi:10.24432/C50P49.
@@ -185,8 +167,7 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "help-bytes": lambda root: read_help_bytes(),
 }
 
-TEXTS = frozenset({"source-bytes", "help-bytes"})
-"""Data sets of text; their error is measured in bits per byte."""
+TEXTS = frozenset({"source-bytes", "help-bytes"})  # whose error is measured in bits per byte
 
 
 def load(

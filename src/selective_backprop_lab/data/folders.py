@@ -73,9 +73,5 @@ def writing_out(out: Path, option: str = "--out") -> Generator[None]:
 
 def make_folder(out: Path, option: str = "--out") -> None:
     """Make the folder that an option names, or raise `ConfigurationError`; it may exist."""
-    try:
+    with writing_out(out, option):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"{option} {out}: cannot be made a folder ({error.strerror}); name another"
-        ) from error

@@ -154,7 +154,7 @@ def _normal(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "example
 
 
 def _levels(values: Float64[np.ndarray, "example number"]) -> Float32[np.ndarray, "example number"]:
-    """Return each column as levels: the mean is the middle, 4 deviations to a side are the ends."""
+    # The mean of a column is the middle level, 4 deviations to a side are the ends.
     scaled = (values - values.mean(0)) / values.std(0)
     return np.rint((scaled / _SPAN).clip(-1, 1) * 127.5 + 127.5).astype(np.float32)
 
@@ -164,10 +164,9 @@ def _splits(
     labels: Int64[np.ndarray, " example"],
     test: int,
     names: tuple[str, ...],
-    *,
-    standardised: bool = True,
+    **more: bool,
 ) -> Splits:
     """Return splits in which the last `test` examples are the test split."""
     inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
     train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
-    return Splits(*train, *test_part, names, unit=255.0, standardised=standardised)
+    return Splits(*train, *test_part, names, unit=255.0, **more)

@@ -15,19 +15,10 @@ import selective_backprop as sb
 from selective_backprop_lab.data.splits import Splits
 
 # All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
+# All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
 # many lines as the shortest.
-PACKAGES = (
-    "asyncio",
-    "email",
-    "http",
-    "importlib",
-    "json",
-    "logging",
-    "multiprocessing",
-    "unittest",
-    "urllib",
-    "xml",
-)
+_PACKAGES = "asyncio email http importlib json logging multiprocessing unittest urllib xml"
+PACKAGES = tuple(_PACKAGES.split())
 LINES, BUCKETS = 10, 1024  # lines in a snippet, without blank ones; buckets of words
 _LEVEL, _MOST = 85, 3  # the level of one word; at most three per bucket count, and 85 x 3 = 255
 _OLD_TESTS = {"test", "tests"}  # folders that only some versions of Python have
@@ -48,11 +39,7 @@ def read_source_code(library: Path | None = None) -> Splits:
     labels: tuple[list[int], list[int]] = [], []
     for label, package in enumerate(PACKAGES):
         files = _lines_by_file(folder / package)
-        if len(files) < 2:
-            raise sb.DataError(
-                f"{folder / package} has {len(files)} source files, but at least 2 are needed; "
-                "source-code needs a Python that is installed with the sources of its library"
-            )
+        _check_files(folder / package, len(files), 2, "source-code")
         for number, name in enumerate(sorted(files, key=lambda name: (-len(files[name]), name))):
             testing, lines = number % 3 == 1, files[name]
             for first in range(0, len(lines) - LINES + 1, LINES):
@@ -73,11 +60,7 @@ def read_source_bytes(library: Path | None = None) -> Splits:
     """
     folder = _library(library)
     files = sorted(folder.glob("*.py"))
-    if len(files) < HELD_OUT:
-        raise sb.DataError(
-            f"{folder} has {len(files)} source files, but at least {HELD_OUT} are needed; "
-            "source-bytes needs a Python that is installed with the sources of its library"
-        )
+    _check_files(folder, len(files), HELD_OUT, "source-bytes")
     testing = files[HELD_OUT - 1 :: HELD_OUT]
     train, test = (
         _windows(file.read_bytes() for file in part)
@@ -130,6 +113,14 @@ def _predicted(train: Tensor, test: Tensor) -> Splits:
 
 def _library(given: Path | None) -> Path:
     return Path(sysconfig.get_path("stdlib")) if given is None else given
+
+
+def _check_files(folder: Path, found: int, least: int, name: str) -> None:
+    if found < least:
+        raise sb.DataError(
+            f"{folder} has {found} source files, but at least {least} are needed; {name} needs a "
+            "Python that is installed with the sources of its library"
+        )
 
 
 def _lines_by_file(package: Path) -> dict[str, list[str]]:

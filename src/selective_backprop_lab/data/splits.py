@@ -34,10 +34,7 @@ class Splits(NamedTuple):
 
 
 def limited(splits: Splits, limit: int) -> Splits:
-    """Return the splits with only the first `limit` training examples in stratified order.
-
-    The examples of a smaller limit are the first of a larger one. The test split stays whole.
-    """
+    """Return the splits with only the first `limit` training examples in stratified order."""
     total, classes = len(splits.train_labels), len(splits.class_names)
     if splits.train_labels.ndim > 1:
         classes = 1
@@ -53,10 +50,7 @@ def limited(splits: Splits, limit: int) -> Splits:
 
 
 def redrawn(splits: Splits, seed: int) -> Splits:
-    """Return splits of the same sizes, with all examples redistributed at random by a seed.
-
-    Results over several seeds then come from several test sets.
-    """
+    """Return splits of the same sizes, with all examples redistributed at random by a seed."""
     if splits.train_labels.ndim > 1:
         raise sb.ConfigurationError("text cannot be redistributed: its parts continue each other")
     inputs, labels = torch.cat(splits[:3:2]), torch.cat(splits[1:4:2])
@@ -68,8 +62,7 @@ def redrawn(splits: Splits, seed: int) -> Splits:
 def held_out(splits: Splits) -> Splits:
     """Return splits that test on a held-out part of the training examples, not on the test set.
 
-    This part is as large as the test set, but at most a fifth of the training examples, and each
-    class keeps its share. It serves to choose a learning rate without the test set.
+    It is as large as the test set, but at most a fifth of the training examples, and stratified.
     """
     most = len(splits.train_labels) // 5
     count = len(splits.train_labels) - min(most, len(splits.test_labels))

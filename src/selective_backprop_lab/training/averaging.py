@@ -31,7 +31,7 @@ class Averaging:
             self._mean.update_parameters(self._trained)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to continue later."""
+        """Return what `load_state_dict` continues from."""
         return self._mean.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ once, while the run's clock is stopped. So following examples costs the run next
 host seldom waits for a GPU.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +38,6 @@ _COLUMNS = {
 
 
 class _Pass(NamedTuple):
-    """One batch that was passed forward."""
-
     trained: bool
     indices: Tensor
     logits: Tensor | None  # None if another model scored
@@ -70,11 +69,10 @@ class ExampleLog:
         """Count what was stored. This waits for the device, so stop the run's clock first."""
         passes, self._waiting, self._held = self._waiting, [], 0
         for name, trained in (("selected", True), ("scored", False)):
-            rows = [each.indices.cpu() for each in passes if each.trained is trained]
-            if rows:
-                np.add.at(self.columns[name], torch.cat(rows).numpy(), 1)
-        with_logits = [each for each in passes if each.logits is not None]
-        if with_logits:
+            for each in passes:
+                if each.trained is trained:
+                    np.add.at(self.columns[name], each.indices.cpu().numpy(), 1)
+        if with_logits := [each for each in passes if each.logits is not None]:
             self._read(with_logits)
 
     def history(self, data: LabData, *, passes: float) -> ExampleHistory:
@@ -82,8 +80,7 @@ class ExampleLog:
         self.flush()
         ends = extremes(self.columns["selected"], self.loss_mean)
         doubted = np.argsort(-self.doubt, kind="stable")[:DOUBTED]  # NaN comes last
-        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], doubted]
-        pictured = np.unique(np.concatenate(pictured))
+        pictured = np.unique([*ends["most"][:EXTREMES], *ends["least"][:EXTREMES], *doubted])
         clean = data.train_clean_labels
         columns: dict[str, Any] = {
             name: column for name, column in self.columns.items() if not name.endswith("_sum")
@@ -112,15 +109,13 @@ class ExampleLog:
         return _divided(self.columns["doubt_sum"], looks * (looks + 1) / 2)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that was seen, as tensors and numbers."""
+        """Return all that was seen."""
         self.flush()
-        arrays = self.columns.items()
-        return {"columns": {name: torch.from_numpy(array).clone() for name, array in arrays}}
+        return {name: torch.from_numpy(array).clone() for name, array in self.columns.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state_dict()`."""
-        tensors = state["columns"].items()
-        self.columns = {name: tensor.numpy().copy() for name, tensor in tensors}
+        self.columns = {name: tensor.numpy().copy() for name, tensor in state.items()}
 
     def _note(self, seen: _Pass) -> None:
         self._waiting.append(seen)
@@ -150,7 +145,7 @@ class ExampleLog:
 
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
-    """Return totals per count; NaN if the count is 0."""
+    # NaN if the count is 0.
     with np.errstate(invalid="ignore"):
         return (total / count).astype(np.float32)
 

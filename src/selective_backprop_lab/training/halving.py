@@ -63,7 +63,7 @@ class Halving:
             self._until = cost
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to continue later."""
+        """Return what `load_state_dict` continues from."""
         return {"until": self._until}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ class RandomStreams:
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the run's streams, also within `own`."""
+        """Return the state of the run's streams, also within `own`, for `load_state_dict`."""
         return {"states": self._now() if self._in_use else list(self._states)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

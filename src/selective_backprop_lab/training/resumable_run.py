@@ -67,7 +67,6 @@ class ResumableRun:
         self._since: float | None = None  # None while the run is at rest
 
     def _begin(self, path: Path, header: Header, *, resume: bool, replace: bool) -> RunWriter:
-        """Return the writer of the run's record, after loading a checkpoint if there is one."""
         if is_locked(path):
             raise TakenError(f"another process is recording {path}")
         # A finished record that lacks a probe's observations is replaced, too.

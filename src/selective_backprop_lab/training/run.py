@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
+from selective_backprop_lab.budget import ScheduleBasis
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, make_test_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
@@ -22,7 +23,6 @@ from selective_backprop_lab.training.averaging import Averaging
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.halving import Halving
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.probes import ProbeContext
 from selective_backprop_lab.training.random_streams import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
@@ -61,18 +61,17 @@ class TrainingRun:
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         logs = log_examples and not data.is_text
         self._log = ExampleLog(data.train_labels) if logs else None
-        self._spec = config.strategy
-        if data.is_text and self._spec.classifies:
+        spec = self._spec = config.strategy
+        if data.is_text and spec.classifies:
             raise sb.ConfigurationError(
                 f"{config.arm} needs one class for each example, but {data.name} is text; compare "
                 "strategies that only need losses, such as selective-backprop, infobatch and auto"
             )
-        spec = self._spec
         self._averaging = Averaging(self.model, spec.averaged) if spec.averaged else None
         self._halving = Halving(self.model, data, spec.halved) if spec.halved else None
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
-        if self._spec.prepare is None:  # errors are raised here, before any run has trained
+        if spec.prepare is None:  # errors are raised here, before any run has trained
             self._make_loader(Preparation())
         # A smaller batch for text, which has many tokens, each with a row of logits.
         placed = on_device(data, self._device)
@@ -137,9 +136,7 @@ class TrainingRun:
         self.model.eval()
         with self._streams.apart():
             looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
-        found = [
-            Observation(probe=name, progress=progress, seen=s) for name, s in looks if s is not None
-        ]
+        found = [Observation(probe=n, progress=progress, seen=s) for n, s in looks if s is not None]
         self.observations.extend(found)
         return found
 
@@ -158,7 +155,7 @@ class TrainingRun:
         }
 
     def _train_error(self) -> float:
-        """Return the error, in percent, on training examples with their labels, not augmented."""
+        # In percent, on training examples with their labels, not augmented.
         labels = self.data.train_labels
         count = _PROBED * len(labels) // labels.numel()
         part = on_device(self.data, self._device).within(stratified_order(labels)[:count])
@@ -183,7 +180,7 @@ class TrainingRun:
 
     @property
     def _parts(self) -> dict[str, Any]:
-        """All that has a state of its own, in the order in which it is restored."""
+        # All that has a state of its own, in the order in which it is restored.
         parts = {
             "model": self.model,
             "loader": self.loader,
@@ -208,10 +205,9 @@ class TrainingRun:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the `state_dict()` of the same run on the same data.
+        """Continue from the `state_dict()` of the same run on the same data, before the first step.
 
-        Call this before the first step. A preparation in the state is not made again. After an
-        error, the run cannot be used.
+        A preparation in the state is not made again. After an error, the run cannot be used.
         """
         if self._loader is None and state["preparation"] is not None:
             self._make_loader(Preparation.unpack(state["preparation"]))
@@ -276,7 +272,6 @@ class TrainingRun:
         return max(batch, round(batch / self.config.settings.rate))
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return the logits and targets from which a scorer computes losses."""
         inputs, targets, indices = batch
         logits = model(inputs)
         # With gradients, this is not scoring: a proxy learns from a training batch.
@@ -285,7 +280,6 @@ class TrainingRun:
         return logits, targets
 
     def _prepare(self) -> Preparation:
-        """Prepare what the strategy needs, and add the cost to the run's."""
         config, length = self.config, self.config.length
         assert self._spec.prepare is not None
         setup = TrainingSetup(config.recipe, self.data, config.own_seed, length.value, self._device)
@@ -353,7 +347,6 @@ class TrainingRun:
             self._losses += loss.detach()
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
-        """Return the loss to train a batch with."""
         logits = self.model(inputs)
         if self._log is not None and selection.indices is not None:
             self._log.train(selection.indices, logits)
@@ -368,10 +361,7 @@ class TrainingRun:
         return (selection.weights * rows).mean()
 
     def _schedule_share(self) -> float:
-        """Return the fraction of the learning-rate schedule that is done; above 1 after its end.
-
-        The current update is already counted.
-        """
+        """Return the fraction of the learning-rate schedule that is done; above 1 after its end."""
         config = self.config
         if config.lr_follows is ScheduleBasis.RUN:
             return self.progress

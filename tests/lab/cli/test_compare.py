@@ -12,7 +12,7 @@ import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli import main as cli
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.data.composition import NoiseKind
 from selective_backprop_lab.recipe import RECIPES, Rates
 from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.schema import read_run, read_runs

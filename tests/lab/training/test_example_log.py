@@ -8,7 +8,7 @@ from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, s
 from reference_audit import doubt, mean_doubt
 
 from reproductions.probes import Selections, unpack
-from selective_backprop_lab.data.noise import LabelNoise
+from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.training import example_log as following
 from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.run import TrainingRun
@@ -169,7 +169,7 @@ def test_losses_and_predictions_are_those_of_the_model():
         recipe={"learning_rate": 1e-12, "augmentation": fixture_plan().recipe.augmentation},
     )
     plan = replace(plan, recipe=replace(plan.recipe, augmentation=type(plan.recipe.augmentation)()))
-    data = LabelNoise(0.1)(few_digits())
+    data = Composition(noise=0.1)(few_digits())
     run = finish(TrainingRun(plan, data, log_examples=True))
     history = run.history()
     images = data.train_inputs.float() / 255

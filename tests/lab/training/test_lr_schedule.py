@@ -8,8 +8,8 @@ import pytest
 from fixture_lab import MeteredClock, carry_out, few_digits, fixture_plan, name_watched, untimed
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from selective_backprop_lab.budget import ScheduleBasis, schedule_note
 from selective_backprop_lab.recipe import Rates
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis, schedule_note
 
 THIRD = ("random-scored", "random-backprop")
 
