@@ -141,7 +141,7 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         header.seed,
         length.value,
         length.unit,
-        *(_name(header.config.get(key)) for key in ("data", "model")),
+        *(header.config.get(key, "–") for key in ("data", "model")),
         config.get("recipe.learning_rate", math.nan),
         header.device,
         header.code_version,
@@ -167,13 +167,6 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         yield (*own, number, error, *found)
     if not run.points:
         yield (*own, -1, *[math.nan] * (1 + len(_POINT)))
-
-
-def _name(described: Any) -> str:
-    """Return the name of data or a model, also if a mapping describes it."""
-    if isinstance(described, Mapping):
-        return str(described.get("name", described))
-    return "–" if described is None else str(described)
 
 
 _POINT = [name for name in OF_AN_EVALUATION if name not in {"evaluation", "error"}]

@@ -13,9 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
-from selective_backprop_lab.records.fields import read_value
 from selective_backprop_lab.records.files import replacing, told
-from selective_backprop_lab.records.lines import Identity, decode, record_name
+from selective_backprop_lab.records.lines import IDENTITY, decode, read_value, record_name
 
 PACK = "runs.jsonl.xz"
 # Bytes, uncompressed: enough for about 100,000 runs. A whole pack is read into memory.
@@ -93,7 +92,7 @@ def _split(path: Path) -> dict[str, bytes]:
             # What follows the identity does not name the record, and is long.
             start, more, _ = record.partition(b"\n")[0].partition(b', "config": ')
             header = decode(start + b"}" if more else start)
-            identity = read_value(header.get("identity"), Identity, "identity")
+            identity = read_value(header.get("identity"), IDENTITY, "identity", needed=True)
         except ValueError as error:
             raise sb.RecordError(
                 f"{path}, line {number}: no header of a record ({error})."
