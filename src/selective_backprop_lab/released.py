@@ -34,7 +34,6 @@ class _Queue:
     scored: Int64[Tensor, " candidate"] | None = None  # how often those of the last batch waited
 
     def meet(self, indices: Int64[Tensor, " candidate"]) -> None:
-        """Take the examples of a scored batch out of the queue."""
         self.scored = torch.zeros(len(indices), dtype=torch.int64)
         if self.waiting is not None:
             places = indices.cpu()
@@ -118,7 +117,6 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
         return sb.selectors.Choice(torch.arange(len(times)).repeat_interleave(times))
 
     def _fifth(self, drawn: Tensor, generator: torch.Generator) -> Int64[Tensor, " row"]:
-        """Return the examples that an epoch without scoring trains on; other drawn ones wait."""
         if generator.initial_seed() != self._seed:
             self._before, self._seed = self._queue.waiting, generator.initial_seed()
         waited = torch.zeros(len(drawn), dtype=torch.int64)

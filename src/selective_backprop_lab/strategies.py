@@ -99,7 +99,6 @@ _RANDOM = ("rate", "draw", "random_warmup")
 
 
 def _arm(make: Callable[[StrategyOptions], sb.Strategy], *options: str, **more: Any) -> LabStrategy:
-    """Return a strategy that needs no preparation."""
     return LabStrategy(lambda given, preparation: make(given), options, **more)
 
 

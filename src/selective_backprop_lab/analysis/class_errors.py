@@ -37,7 +37,6 @@ def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
 
 
 def _mean(errors: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the mean of what is known."""
     known = np.isfinite(errors) if weights is None else np.isfinite(errors) & (weights > 0)
     weights = None if weights is None else weights[known]
     return float(np.average(errors[known], weights=weights)) if known.any() else math.nan
@@ -49,10 +48,7 @@ def macro_recall(runs: pd.DataFrame) -> pd.Series:
 
 
 def rare_recall(runs: pd.DataFrame) -> pd.Series:
-    """Return the mean recall, in percent, of the three classes that are rarest in training.
-
-    If classes are equally rare, those with lower labels count.
-    """
+    """Return the mean recall, in percent, of the three classes that are rarest in training."""
 
     def recall(errors: np.ndarray, shares: np.ndarray) -> float:
         rarest = np.argsort(shares, kind="stable")[:RAREST]
@@ -67,8 +63,6 @@ def area_under_curve(runs: pd.DataFrame) -> pd.Series:
 
 
 def _by_class(runs: pd.DataFrame, measure: Callable[[np.ndarray, np.ndarray], float]) -> pd.Series:
-    """Return a measure of each class's final error in percent, and its share of training data."""
-
     def of_seed(own: pd.DataFrame) -> float:
         shares = np.asarray(own.meters.iloc[0].get("class_shares", [math.nan]))
         known = [errors for errors in own.class_errors if isinstance(errors, tuple)]

@@ -2,11 +2,10 @@
 
 A comparison is a frame of evaluations (see `records.frame`) of runs that may be compared, with one
 more column, `label`: the arm (strategy), with its length if lengths differ. The longest runs come
-first. Within a length, the order is traditional training, the controls, the methods by name. The
-index is the order in which the records were read.
+first. Within a length, the order is traditional training, the controls, the methods by name.
 
 Runs of different data or models are never compared. `facts.notes` puts all other differences into
-words (code, versions, hardware, recipe), and every table and page shows them.
+words, and every table and page shows them.
 """
 
 import json

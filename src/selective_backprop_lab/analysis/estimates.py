@@ -67,8 +67,7 @@ class Estimate:
 def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
     """Return the mean of one value per seed, with an interval from three seeds on.
 
-    The half-width is at least `resolution`, the least difference between two values that can be
-    seen.
+    Its half-width is at least `resolution`, the least difference that can be seen.
     """
     n = len(values)
     if n == 0:

@@ -124,7 +124,6 @@ def seeds_of(seeds: Sequence[int]) -> str:
 
 
 def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the options of the recipe in which runs differ, with all their values."""
     keys = sorted({key for config in runs.config for key in config if _root(key) not in OF_THE_ARM})
     values = {key: runs.config.map(lambda config, key=key: _value(config.get(key))) for key in keys}
     return {key: [*own.unique()] for key, own in values.items() if own.nunique() > 1}

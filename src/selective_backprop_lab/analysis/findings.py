@@ -87,8 +87,8 @@ class Conclusion(NamedTuple):
 def conclusion(comparison: pd.DataFrame) -> Conclusion:
     """Say where the best plain training and the best arm end, and whether the arm gains.
 
-    The best arm is the one with the lowest final error of those that gain, at the least cost at
-    which it gains. If no arm gains, it is the one that comes nearest to a gain.
+    The best arm has the lowest final error of those that gain, at the least cost at which it gains,
+    or is nearest to a gain.
     """
     judged = _answering(gains(comparison))
     why, todo = _unanswered(comparison, judged)
@@ -163,7 +163,6 @@ def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, 
 
 
 def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say where the rival ended, and among which lengths it is the best."""
     ends, after = _error(best.rival), length(best.rival)
     if len(plain) == 1:
         return f"ends at {ends} after {after}"
@@ -174,7 +173,6 @@ def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
 
 
 def _of_others(known: Sequence[Gain], best: Gain) -> str:
-    """Say at which other lengths the best arm does not gain, and which other arms do."""
     own = [each for each in known if each.arm == best.arm and each.verdict in ("level", "loses")]
     said = [f"after {each.length} it {_verb(each)}" for each in own]
     gaining = dict.fromkeys(each.arm for each in known if each.verdict == "gains")
@@ -184,10 +182,7 @@ def _of_others(known: Sequence[Gain], best: Gain) -> str:
 
 
 def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say what longer training does to the best arm, or how long plain training takes to catch up.
-
-    The text begins with a blank; it is empty if no longer training was run.
-    """
+    """Say what longer training does to the best arm, or when plain training catches up."""
     if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
         return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
     longest = cost_of(plain[-1])
@@ -200,17 +195,13 @@ def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFr
 
 
 def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:
-    """Whether the longest training ends higher than a shorter one, by more than the interval.
-
-    None if there is only one length, or too few seeds.
-    """
+    """Whether the longest training ends higher than a shorter one; None if that is unknown."""
     *shorter, longest = lengths
     sides = {final_difference(longest, own).against() for own in shorter}
     return None if not sides or "unknown" in sides else "higher" in sides
 
 
 def _by_length(comparison: pd.DataFrame, arm: str) -> list[pd.DataFrame]:
-    """Return an arm's finished runs, the cheapest length first."""
     known = counted(comparison)
     return sorted(arms(known[known.arm == arm]).values(), key=cost_of)
 
@@ -225,6 +216,5 @@ def _error(runs: pd.DataFrame) -> str:
 
 
 def _some(words: Sequence[str]) -> str:
-    """List the first words in a sentence, and say how many more there are."""
     more = len(words) - _MOST_NAMED
     return listed(words if more < 2 else [*words[:_MOST_NAMED], f"{more} more"])

@@ -33,8 +33,7 @@ def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
 def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """Return the mean of a column over the last tenth of the evaluations, by seed.
 
-    The best evaluation would be too optimistic, and more so for a strategy with a noisier curve,
-    because it is chosen by the test error.
+    The best evaluation would be too optimistic, and more so for a strategy with a noisier curve.
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
@@ -124,13 +123,11 @@ def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "erro
 
 
 def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the best traditional training that cost no more than some runs.
+    """Return the best traditional training that cost no more than some runs: an arm's rival.
 
-    The *gain* of an arm is its final error minus that of this rival. The rival may be shorter than
-    the arm, because anyone can stop traditional training earlier. Costs that are equal by
-    `cost_as_much` count as no more. Only lengths that share the most seeds with the runs can be the
-    rival, and the best is chosen on these seeds: one lucky seed of a length is no rival. There are
-    no rows if all cost more or diverged.
+    It may be shorter than the arm, because anyone can stop traditional training earlier. Only
+    lengths that share the most seeds with the runs can be the rival, and the best is chosen on
+    these seeds: one lucky seed is no rival. There are no rows if all cost more or diverged.
     """
     known = counted(evaluations)
     traditional = known[known.arm == BASELINE]
@@ -154,9 +151,8 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:
     """Return how many passes traditional training takes to end, on average, at an error or lower.
 
-    Between the lengths that were run, the mean final value of the column is interpolated linearly
-    in the logarithm of the length. The answer is at least the cost of the shortest length, or None
-    if no length ends low enough.
+    Between lengths, the mean is interpolated linearly in the logarithm of the length. The answer is
+    at least the cost of the shortest length, or None if no length ends low enough.
     """
     known = counted(evaluations)
     lengths = known[known.arm == BASELINE].groupby(["unit", "length"])
@@ -179,7 +175,7 @@ def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether the costs of two arms differ by at most 3 %, or 10 % if their budgets are equal.
 
     Runs end only after a whole batch, which exceeds a budget for few examples by more. Arms with
-    the same budget in seconds cost the same, however many passes they made, if seconds compare.
+    the same budget in seconds cost the same if seconds compare.
     """
     lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
     unit = lengths.pop()[1] if len(lengths) == 1 else None

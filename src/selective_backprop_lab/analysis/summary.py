@@ -30,10 +30,7 @@ Columns = dict[Column, Callable[[pd.DataFrame], str]]
 
 
 def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
-    """Return the table of a comparison: what ran, the rows, the notes.
-
-    A narrow terminal keeps only the seconds that the axis names.
-    """
+    """Return the table of a comparison; a narrow terminal keeps only the seconds of the axis."""
     judged = gains(comparison)
     columns: Columns = {
         Column(f"final\n{measure_of(comparison).heading}"): lambda runs: with_interval(
@@ -69,7 +66,6 @@ def records_table(comparison: pd.DataFrame) -> Table:
 
 
 def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
-    """Return the columns of gains; none if there is nothing to compare."""
     of = {each.label: each for each in judged}
     known = counted(comparison)
     plain = known[known.arm == BASELINE]
@@ -98,8 +94,6 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
 
 
 def _costs(axis: str) -> Columns:
-    """Return the columns of costs."""
-
     def mean(along: str, write: Callable[[float], str]) -> Callable[[pd.DataFrame], str]:
         return lambda runs: write(at_end(runs, along).mean())
 
@@ -114,7 +108,6 @@ def _costs(axis: str) -> Columns:
 
 
 def _by_class(comparison: pd.DataFrame) -> Columns:
-    """Return the columns of measures by class if data are skewed, and for two classes."""
     shown = CLASS_MEASURES if is_skewed(comparison) else {}
     if is_binary(comparison):
         shown = {**shown, **BINARY_MEASURES}

@@ -61,10 +61,7 @@ def in_words(found: Estimate, unit: str) -> str:
 
 
 def tally(found: Iterable[Finding]) -> str:
-    """Return how many findings there are of each verdict: `agrees 2, cannot say 1`.
-
-    Findings that do not count come last, by their reason.
-    """
+    """Return how many findings there are of each verdict or reason: `agrees 2, cannot say 1`."""
     counts = Counter(finding.word for finding in found)
     words = dict.fromkeys([*CLAIMS.values(), *counts])
     return ", ".join(f"{word} {counts[word]}" for word in words if counts[word])

@@ -39,8 +39,8 @@ class Median:
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
     """Run all arms once, then once per round in a new order, and yield what each returned.
 
-    Take ratios within a round: then changes of the machine's speed between rounds do not matter.
-    Take the median of these ratios over rounds: then a disturbed round does not matter either.
+    Ratios within a round do not depend on changes of the machine's speed, nor their median over
+    rounds on a disturbed round.
     """
     shuffle = random.Random(0).shuffle
     for arm in arms.values():

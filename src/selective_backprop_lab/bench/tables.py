@@ -70,7 +70,6 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
 
 
 def _both(ratio: Row) -> tuple[str, str]:
-    """Return a ratio's median and its interval."""
     return f"{ratio['median']:.3f}", f"{ratio['low']:.2f}–{ratio['high']:.2f}"
 
 

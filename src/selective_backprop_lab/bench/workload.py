@@ -96,8 +96,7 @@ def all_scorers(
     """Return the scorers to time, each with the precision that it scores in.
 
     All score in the training's precision, except for one that is named after the other. What
-    overlaps with training is only timed on a GPU. Scorers do not check themselves, because `bench`
-    compares them with exact scores.
+    overlaps with training is only timed on a GPU.
     """
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16

@@ -90,7 +90,6 @@ def audit(
 
 
 def _sum_up(found: Any) -> None:
-    """Print how many examples look mislabelled, and of which kinds they are."""
     suspects, names = found.suspects, ", ".join(found.runs.arm.unique())
     console.print(
         f"{found.config.get('data')}: {suspects.suspicious:,} of {suspects.examples:,} training "

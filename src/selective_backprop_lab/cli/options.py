@@ -1,7 +1,4 @@
-"""The options of the commands, each declared once, and sets of options that commands share.
-
-A set is a dataclass whose fields are options. `with_options` gives its options to a command.
-"""
+"""The options of the commands, each declared once, and sets of options that commands share."""
 
 import inspect
 import math

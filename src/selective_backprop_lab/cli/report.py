@@ -41,9 +41,9 @@ def report(
 
 
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
-    """Print what a frame of runs shows, draw the rest, and return all problems.
+    """Print what a frame of runs shows, draw the page (and all else if `out` is a folder).
 
-    If `out` is an .html file, only the page is drawn; if it is a folder, everything is.
+    Returns all problems.
     """
     # The modules that compute and draw take longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared

@@ -112,7 +112,6 @@ class Composition:
         return self._flipped(data)
 
     def _flipped(self, data: LabData) -> LabData:
-        """Return the data with flipped labels; earlier flips are undone."""
         clean = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
         count = round(self.noise * len(clean))
         if count and data.classes < 2:
@@ -170,7 +169,6 @@ class Composition:
         return counts.long().tolist()
 
     def _shown(self, members: Tensor, label: int, count: int) -> Int64[Tensor, " place"]:
-        """Return which of a class's examples, ordered by rank, its places show."""
         if not self.copies:
             return members[:count]
         bits = random_bits(key_of(_COPIES, self.seed, label), torch.arange(count), draws=1)[0]

@@ -231,7 +231,7 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation of each channel or feature, in units of `unit`.
 
-    If inputs are not standardised, 0 and 1 are returned; for tokens, nothing is.
+    If inputs are not standardised, these are 0 and 1; tokens have none.
     """
     if inputs.dtype == torch.uint8:
         return channel_statistics(inputs)
@@ -251,8 +251,7 @@ def channel_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation of each channel, as fractions of the full level.
 
-    They are computed from counts of levels, exactly to float64, in about 100 MB. The deviation is
-    the population's, or 1 for a constant channel.
+    They are exact to float64. The deviation is the population's, or 1 for a constant channel.
     """
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):

@@ -41,8 +41,7 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
     it. Both splits are balanced. The random numbers differ from those of the published file.
 
     Source:
-        Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D", arXiv:2011.14439,
-        with the parameters of its published code.
+        Greydanus and Kobak 2024, arXiv:2011.14439, with the parameters of its published code.
     """
     count = train + test
     labels = np.arange(count) % len(_TEMPLATES)
@@ -166,7 +165,6 @@ def _splits(
     names: tuple[str, ...],
     **more: bool,
 ) -> Splits:
-    """Return splits in which the last `test` examples are the test split."""
     inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
     train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
     return Splits(*train, *test_part, names, unit=255.0, **more)

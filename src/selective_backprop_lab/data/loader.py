@@ -127,7 +127,6 @@ def on_device(data: LabData, device: torch.device) -> LabData:
 
 
 def _fits(device: torch.device, size: int, share: float) -> bool:
-    """Return whether so many bytes take no more than a share of the memory of a GPU."""
     if device.type != "cuda":
         return False
     return size <= share * torch.cuda.get_device_properties(device).total_memory

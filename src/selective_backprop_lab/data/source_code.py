@@ -29,10 +29,9 @@ STRETCH = 16  # windows
 def read_source_code(library: Path | None = None) -> Splits:
     """Return snippets of ten lines of the standard library; the class is the package.
 
-    Each word, a run of letters, falls into one of 1,024 buckets by its hash, and an example says
-    how often each bucket occurs, up to three times. Every third file of a package, from the longest
-    to the shortest, is a test file. The data come from the running Python, and differ between
-    versions.
+    An example says how often words (runs of letters) of each of 1,024 hash buckets occur, up to
+    three times. Every third file of a package, from the longest to the shortest, is a test file.
+    The data differ between versions of Python.
     """
     folder = _library(library)
     examples: tuple[list[np.ndarray], list[np.ndarray]] = [], []
@@ -55,8 +54,7 @@ def read_source_bytes(library: Path | None = None) -> Splits:
     """Return the standard library in windows of 128 bytes; the label of each byte is the next byte.
 
     Windows do not overlap. Only modules that are a single file are used. In order of name, every
-    eighth is tested on, in 1,024 evenly spaced windows. About three lines in ten occur more than
-    once.
+    eighth is tested on, in 1,024 evenly spaced windows.
     """
     folder = _library(library)
     files = sorted(folder.glob("*.py"))
@@ -72,9 +70,8 @@ def read_source_bytes(library: Path | None = None) -> Splits:
 def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
     """Return windows of 128 bytes of the topics of Python's `help()`, as in `source-bytes`.
 
-    The topics are chapters of the Language Reference. They are read from the longest to the
-    shortest, without paragraphs that occurred before. Every eighth stretch of 16 windows is tested
-    on.
+    The topics are read from the longest to the shortest, without paragraphs that occurred before.
+    Every eighth stretch of 16 windows is tested on.
     """
     try:
         found = import_module("pydoc_data.topics").topics if topics is None else topics
@@ -105,7 +102,6 @@ def _windows(texts: Iterable[bytes]) -> Tensor:
 
 
 def _predicted(train: Tensor, test: Tensor) -> Splits:
-    """Return windows as examples, each byte with the next one as its label."""
     # 16-bit integers, because bytes would be taken for grey levels.
     parts = [(part[:, :-1].short(), part[:, 1:].long()) for part in (train, test)]
     return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
@@ -124,7 +120,6 @@ def _check_files(folder: Path, found: int, least: int, name: str) -> None:
 
 
 def _lines_by_file(package: Path) -> dict[str, list[str]]:
-    """Return the lines of a package's files, without blank ones, by the path within the package."""
     found = {path.relative_to(package): path for path in package.rglob("*.py")}
     return {
         name.as_posix(): [line for line in path.read_text("utf-8").splitlines() if line.strip()]

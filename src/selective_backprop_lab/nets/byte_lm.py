@@ -13,7 +13,7 @@ class ByteLM(nn.Module):
     """A transformer that predicts each byte of a window from the bytes before it.
 
     It has learned positions, `depth` blocks with heads of 36 features, and a separate output layer.
-    Its output has the classes on the second axis. A net of width 144 has 1.1 million parameters.
+    A net of width 144 has 1.1 million parameters.
     """
 
     def __init__(
@@ -33,8 +33,6 @@ class ByteLM(nn.Module):
 
 
 class _Embedding(nn.Module):
-    """Each byte as a vector of features, plus a vector of its position."""
-
     def __init__(self, classes: int, context: int, width: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(classes, width)

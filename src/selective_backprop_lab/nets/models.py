@@ -57,9 +57,8 @@ LANGUAGE_MODELS = frozenset({"byte_lm"})
 def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """Make the net that a name or import path stands for, for some data, on the CPU.
 
-    The same seed gives the same weights, and torch's global random stream stays unchanged. Streams
-    of NumPy, Python or a GPU that a user's factory draws from are not seeded. Weights have the
-    memory format channels last, in which convolutions are fastest.
+    The same seed gives the same weights, and torch's global random stream stays unchanged. Weights
+    have the memory format channels last, in which convolutions are fastest.
     """
     factory = find_factory(name)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
@@ -82,8 +81,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
 def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
     """Give a net the weights of another net of its kind, except in its last layer.
 
-    The last layer is the last module with its own parameters. It stays as it is, because the
-    classes may differ. If they are the same, `head=True` takes this layer over too.
+    That is the last module with its own parameters. With `head`, it is taken over too.
     """
     *_, (last, _) = ((n, m) for n, m in model.named_modules() if [*m.parameters(recurse=False)])
     state = {} if head else model.state_dict()

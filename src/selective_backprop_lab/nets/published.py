@@ -18,8 +18,7 @@ Logits = Float[Tensor, "candidate logit"]
 class Classifier(nn.Module):
     """Features with so many channels at last, averaged over the image, and a linear layer.
 
-    With `he`, it begins with He's weights, which keep gradients equally large in all layers, and
-    biases of 0. The nets of Kuang's pytorch-cifar begin with torch's defaults.
+    With `he`, it begins with He's weights and biases of 0, else with torch's defaults.
 
     Source:
         He et al. 2015, arXiv:1502.01852, equation 14.

@@ -50,8 +50,6 @@ def vision_transformer(
 
 
 class _Patches(nn.Module):
-    """Each patch as a vector of features, plus a vector of its position."""
-
     def __init__(self, channels_in: int, width: int, patch: int, count: int) -> None:
         super().__init__()
         self.embed = nn.Conv2d(channels_in, width, patch, stride=patch)

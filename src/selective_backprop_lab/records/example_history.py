@@ -1,9 +1,7 @@
 """The history of each training example of a run, in one file beside the run's record.
 
-The file of the record `<name>.jsonl` is `<name>.examples.npz`. It holds compressed NumPy arrays,
-none of them pickled, and is written when the run ends. The arrays are `version`, the version of the
-format, and the fields of `ExampleHistory` that are not None. The i-th entry along the axis
-`example` belongs to the data set's i-th example.
+The file of the record `<name>.jsonl` is `<name>.examples.npz`: compressed NumPy arrays, which are
+`version`, the version of the format, and the fields of `ExampleHistory` that are not None.
 
 An example is seen when the model makes a forward pass on it, to train (in training mode) or to
 score (in eval mode), with the augmentation of that moment. No pass is made for this file. A pass of
@@ -86,7 +84,6 @@ class ExampleHistory:
             raise ValueError(f"portrait_image is of shape {image.shape}, expected 1 or 3 channels")
 
     def _arrays(self) -> Iterator[tuple[str, np.ndarray, type, list[str]]]:
-        """Yield each array that is not None, with the type and the axes of its annotation."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
@@ -105,11 +102,7 @@ _KNOWN = {"version", *(field.name for field in fields(ExampleHistory))}
 def extremes(
     selected: np.ndarray, loss_mean: np.ndarray
 ) -> dict[str, Int64[np.ndarray, " example"]]:
-    """Return all examples in two orders: the "most" and the "least" selected first.
-
-    Of examples selected equally often, the harder counts as selected more. Those never seen come
-    last.
-    """
+    """Return all examples in two orders: the "most" and the "least" selected first, then by loss."""
     return {"most": np.lexsort((-loss_mean, -selected)), "least": np.lexsort((loss_mean, selected))}
 
 

@@ -108,11 +108,7 @@ def each_run(evaluations: pd.DataFrame) -> Iterator[Any]:
 
 
 def length_of(run: Run) -> Budget:
-    """Return the planned length of a run.
-
-    Raises:
-        RecordError: if its configuration does not hold a length.
-    """
+    """Return the planned length of a run."""
     config = run.header.config
     budgeted = config.get("budget") is not None
     unit = str(config.get("budget_unit") or "cost") if budgeted else "epochs"

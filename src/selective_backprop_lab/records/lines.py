@@ -33,8 +33,7 @@ _JSON = json.JSONDecoder(parse_constant=_refuse)
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
     """Return a mapping as one line of strict JSON, with its line break.
 
-    It may hold numbers (also of NumPy and torch), text, booleans, None, and lists and mappings of
-    them. Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
+    Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
     """
     try:  # the usual case, and fast
         line = json.dumps(entry, sort_keys=sort, allow_nan=False)
@@ -57,10 +56,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return a text of a file as one line that cannot control a terminal or turn a line around.
-
-    Line breaks and tabs become blanks; what else cannot be printed or encoded becomes "?".
-    """
+    """Return a text of a file as one line that cannot control a terminal or turn a line around."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
@@ -83,7 +79,6 @@ def record_name(identity: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in a form that strict JSON can hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -164,5 +159,4 @@ def _shape(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 @cache
 def _fields(kind: Any) -> list[tuple[str, Any, bool]]:
-    """Return the name and type of each field, and whether it may not be missing."""
     return [(each.name, each.type, each.default is not None) for each in fields(kind)]

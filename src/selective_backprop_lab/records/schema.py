@@ -191,7 +191,6 @@ def read_run(path: str | Path) -> Run:
 
 
 def _run(path: Path, content: bytes) -> Run:
-    """Return what a record holds."""
     if (shown := printable(path.name)) != path.name:
         raise sb.RecordError(
             f"{path.with_name(shown)}: its name holds control characters; rename the file."
@@ -257,11 +256,7 @@ def _contents(folder: str | Path) -> dict[Path, bytes | None]:
 
 
 def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
-    """Move the finished records of a folder into its pack.
-
-    Returns:
-        The number of these records, and why other files of the folder are left where they are.
-    """
+    """Move a folder's finished records into its pack; return how many, and why others stay."""
     loose, problems = list[Path](), list[str]()
     folder = _existing(folder)
     with told(folder / PACK), locked(folder):  # another process may be packing the same files

@@ -75,8 +75,8 @@ class RunWriter:
     ) -> "RunWriter":
         """Continue the record of an unfinished run from a checkpoint of the run.
 
-        Entries after the checkpoint are deleted, because the run will record them again. The record
-        keeps its header; `header` is used only if the record is lost.
+        Later entries are deleted, because the run will record them again. `header` is used only if
+        the record is lost.
         """
         path = record_path(folder, header)
         with suppress(sb.RecordError):

@@ -84,11 +84,7 @@ class Audit:
 
 
 def audit_runs(places: Sequence[Path]) -> Audit:
-    """Audit runs that trained on the same data, together.
-
-    If the runs' data differ, the runs of the most frequent data are audited. What cannot be used is
-    left out and named.
-    """
+    """Audit runs that trained on the same data, the most frequent; what is left out is named."""
     runs, problems = read_same_data(places)
     histories, unread = read_histories(runs)
     problems += unread
@@ -135,7 +131,6 @@ def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
 def _of_usual_labels(
     seen: Sequence[tuple[Any, ExampleHistory]], problems: list[str]
 ) -> list[tuple[Any, ExampleHistory]]:
-    """Return the runs that trained on the most frequent labels."""
     keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
     kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
     problems += [
@@ -186,10 +181,7 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
 
 
 def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
-    """Write `suspects.csv`, and a page of the suspects whose pictures were recorded.
-
-    Pictures go into a folder `suspects`, named by the examples' indices in the data set.
-    """
+    """Write `suspects.csv`, and a page and a folder of the suspects with recorded pictures."""
     suspects, listed = found.suspects, found.suspects.indices[:count]
     pictures = portraits(found.histories)
     names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}

@@ -1,8 +1,4 @@
-"""Show which classes and which examples were trained on, from the histories of examples.
-
-Numbers per class are averaged over seeds. Single examples are shown run by run, because each run
-has its own predictions.
-"""
+"""Show which classes and which examples were trained on, from the histories of examples."""
 
 import base64
 import io
@@ -56,11 +52,7 @@ def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
 
 
 def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
-    """Return how often the examples of each class were trained on, in percent of all chances.
-
-    An example has one chance in each pass over the data, pruned or not. NaN for a class without
-    examples.
-    """
+    """Return how often the examples of each class were trained on, in percent of all passes."""
     shares = []
     for history in histories:
         classes = len(history.class_name)
@@ -103,7 +95,6 @@ def gallery(kept: Kept) -> dict[str, Any]:
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
-    """Return what the page says about one example in one run."""
     prediction, confidence = int(history.prediction[index]), float(history.confidence[index])
     sure = f" ({100 * confidence:.0f}\u00a0%)" if np.isfinite(confidence) else ""
     label, clean = labels_of(history, index)
@@ -155,10 +146,7 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
 
 
 def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
-    """Draw how much of each class was trained on; None if there is nothing to draw.
-
-    Strategies that trained on everything are left out.
-    """
+    """Draw how much of each class was trained on, for strategies that left out something."""
     found = {label: class_shares(own.values()) for label, own in kept.items()}
     found = {label: own for label, own in found.items() if any(each.mean < _ALL for each in own)}
     if not found:

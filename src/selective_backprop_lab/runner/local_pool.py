@@ -1,9 +1,7 @@
 """Carry out jobs in one process, or in several side by side.
 
-`concurrent.futures.ProcessPoolExecutor` and joblib's loky cannot replace it. Both return a job's
-result only at its end. Steps would need a queue that all workers share, and a killed worker may
-leave its lock taken. On Ctrl-C, the first waits for running jobs, and the second kills them.
-Neither gives workers time for a last checkpoint, or ends workers whose parent was killed.
+`ProcessPoolExecutor` and joblib's loky cannot replace it: both return a job's result only at its
+end, and neither gives workers time for a last checkpoint, or ends workers whose parent was killed.
 """
 
 import multiprocessing
@@ -47,7 +45,7 @@ def run_local(
 ) -> None:
     """Carry out jobs, in order; with `jobs` of 2 or more, so many at a time in own processes.
 
-    Each operation of a process uses `threads` threads. `watch` is called with each step of a job.
+    `watch` is called with each step of a job.
     """
     if jobs == 1 or len(work) < 2:
         for job in work:
@@ -105,7 +103,6 @@ def run_local(
 
 
 def _work(connection: Connection, threads: int) -> None:
-    """Carry out the jobs that arrive in this process, until None arrives."""
     # Ctrl-C reaches the whole process group, but the parent decides when to end its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_threads(threads)

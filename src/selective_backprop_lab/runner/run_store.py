@@ -33,7 +33,7 @@ class RunStore:
     def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
         """Return the weights that a run fine-tunes; None for a run without pretraining.
 
-        The net is trained once for all runs of the folder. The weights are kept beside the records.
+        The net is trained once for all runs of the folder.
         """
         plan = config.pretraining
         if plan is None:

@@ -1,8 +1,7 @@
 """Follow every training example of a run, from the passes that training makes anyway.
 
-The results of passes are only stored when they happen. They are counted later, many batches at
-once, while the run's clock is stopped. So following examples costs the run next to nothing, and the
-host seldom waits for a GPU.
+Passes are only stored when they happen. They are counted later, many batches at once, while the
+run's clock is stopped. So the run takes hardly longer, and the host seldom waits for a GPU.
 """
 
 from collections.abc import Mapping
@@ -122,7 +121,6 @@ class ExampleLog:
         self._held += (seen.indices if seen.logits is None else seen.logits).numel()
 
     def _read(self, passes: list[_Pass]) -> None:
-        """Compute losses and predictions from logits, in the order in which they were seen."""
         columns = self.columns
         logits = torch.cat([each.logits for each in passes if each.logits is not None]).float()
         rows = torch.cat([each.indices.cpu() for each in passes])

@@ -16,8 +16,8 @@ from selective_backprop_lab.preparation import forward_operations
 class Halving:
     """Show a model images of half their side in the first `share` of a run.
 
-    Within `acting()`, a hook shows the model each image as the means of blocks of four pixels, in
-    training and in scoring. Such a pass costs less, in proportion to the operations that it takes.
+    Within `acting()`, a hook shows the model the means of blocks of four pixels, in training and in
+    scoring. Such a pass costs less, in proportion to the operations that it takes.
     """
 
     def __init__(self, model: nn.Module, data: LabData, share: float) -> None:

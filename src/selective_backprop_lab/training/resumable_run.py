@@ -35,9 +35,9 @@ SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 class ResumableRun:
     """A run that is recorded while it happens, and saved in checkpoints.
 
-    `every` is the seconds of training between two checkpoints: infinite for none; None for 30, or
-    more if writing them would take over 1 % of the run's time. `run` must be before its first
-    update. If it is recorded already, or another process records it, this raises `TakenError`.
+    `every` is the seconds of training between two checkpoints; None for 30, or more if writing them
+    would take over 1 % of the time. `run` must be before its first update. If it is recorded
+    already, or another process records it, this raises `TakenError`.
     """
 
     def __init__(
@@ -132,7 +132,6 @@ class ResumableRun:
 
     @property
     def _so_far(self) -> dict[str, Any]:
-        """What record and checkpoint hold besides the run."""
         known = {"machines": self._machines, "shared_gpu": self._shared_gpu}
         return {"elapsed": self._elapsed, **known}
 
@@ -169,10 +168,7 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The last two checkpoints of one run, beside its record.
-
-    A checkpoint is loaded only if it has the same `identity`: numbers and texts in nested mappings.
-    """
+    """The last two checkpoints of one run, beside its record, loaded only if `identity` is the same."""
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)
@@ -193,10 +189,7 @@ class Checkpoints:
             ) from error
 
     def load(self) -> tuple[Path, dict[str, Any]] | None:
-        """Return the path and the state of the last whole checkpoint; None if there is none.
-
-        If a checkpoint is damaged, a warning says so, and the one before it is used.
-        """
+        """Return the path and the state of the last whole checkpoint; None if there is none."""
         for path, otherwise in (
             (self.path, "the one before it is used, if there is one"),
             (self.before, "the run starts again"),

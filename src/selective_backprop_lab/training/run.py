@@ -107,8 +107,8 @@ class TrainingRun:
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
         """Train until the next evaluation is due, evaluate, and return the result.
 
-        `pause` is called after each update, and may save the state. If it returns True, `advance`
-        returns None; call it again to continue.
+        `pause` is called after each update, and may save the state. If it returns True, this returns
+        None; call it again to continue.
         """
         due = (len(self.points) + 1) / self.config.evaluations
         with self._streams.own():
@@ -163,7 +163,6 @@ class TrainingRun:
         return evaluate(self.model, loader, self._device).error
 
     def _class_shares(self) -> list[float]:
-        """Return each class's share of the training examples, by right labels; empty for text."""
         if self.data.is_text:
             return []
         clean = self.data.train_clean_labels
@@ -262,10 +261,6 @@ class TrainingRun:
         return loader
 
     def _scored_together(self, strategy: sb.Strategy, batch: int) -> int:
-        """Return how many candidates are loaded at a time, for training batches of a size.
-
-        On a GPU, which a batch seldom fills, those of a whole window are scored in one pass.
-        """
         exact = getattr(strategy.selector, "draw", None) is sb.selectors.Draw.EXACT
         if self._device.type == "cpu" or not (exact and strategy.scores):
             return batch
@@ -309,7 +304,6 @@ class TrainingRun:
         return cost if self._halving is None else prepared + self._halving.paid(cost - prepared)
 
     def _train(self) -> Iterator[int]:
-        """Train to the end of the run, yielding the size of each batch."""
         length, loader = self.config.length, self.loader
         epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:

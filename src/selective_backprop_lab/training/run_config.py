@@ -106,8 +106,7 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the run from others: all choices that are not defaults.
 
-        Options that are added later therefore do not change the identity of older runs. It holds
-        the fingerprint of the file of a user's own model or data.
+        Options that are added later therefore do not change the identity of older runs.
         """
         chosen = _chosen(_altered(self, seed=0), self.strategy)
         files = self._files | _files(pretrained=self.pretrained)
@@ -148,7 +147,6 @@ class RunConfig:
 
 
 def _altered(config: RunConfig, **fields: Any) -> RunConfig:
-    """Return a run with other fields; `replace` would build the strategy again."""
     altered = copy(config)
     vars(altered).update(fields)
     return altered
@@ -183,7 +181,6 @@ def _chosen(config: RunConfig, strategy: LabStrategy) -> Mapping[str, Any]:
 
 @cache
 def _check(arm: str, strategy: LabStrategy, settings: StrategyOptions) -> None:
-    """Raise the errors of a strategy now, not only when it trains."""
     if strategy.prepare is None:
         made = strategy.make(settings, Preparation())
         if strategy.loss is not None and made.schedule.gate is not None:
@@ -199,7 +196,6 @@ def _files(**names: str | None) -> dict[str, str]:
 
 
 def _differing(described: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a description that differ from the usual, also in nested mappings."""
     found = {}
     for name, value in described.items():
         if isinstance(value, Mapping):
