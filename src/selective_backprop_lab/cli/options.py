@@ -12,7 +12,6 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.workload import bench_recipe
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli.command_line import command_line, find_device, find_model, look_here
 from selective_backprop_lab.data.augment import Augmentation
@@ -380,30 +379,6 @@ class TrainingOptions:
 def usual_warmup(length: Budget) -> float:
     """Return the default warm-up: the fraction of a run that trains on everything."""
     return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuringOptions:
-    """The options of `bench` that describe the training to measure."""
-
-    data: Annotated[str, option("NAME", DATA)] = "digits"
-    model: Model = None
-    root: Root = None
-    batch_size: BatchSize = None
-    precision: TrainingPrecision = Precision.FP32
-    threads: Threads = 1
-    device: Device = None
-    json: Json = None
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the data or made-up images, with the changes that the options ask for."""
-        return given(
-            bench_recipe(look_here(self.data)),
-            model=find_model(self.model),
-            batch_size=self.batch_size,
-            precision=self.precision,
-        )
 
 
 def given(recipe: Recipe, **options: Any) -> Recipe:

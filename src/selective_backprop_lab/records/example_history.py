@@ -102,7 +102,7 @@ _KNOWN = {"version", *(field.name for field in fields(ExampleHistory))}
 def extremes(
     selected: np.ndarray, loss_mean: np.ndarray
 ) -> dict[str, Int64[np.ndarray, " example"]]:
-    """Return all examples in two orders: the "most" and the "least" selected first, then by loss."""
+    """Return all examples in two orders: "most" and "least" selected first, then by loss."""
     return {"most": np.lexsort((-loss_mean, -selected)), "least": np.lexsort((loss_mean, selected))}
 
 

@@ -168,7 +168,7 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The last two checkpoints of one run, beside its record, loaded only if `identity` is the same."""
+    """The last two checkpoints of one run, beside its record; `identity` must be the same."""
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)

@@ -107,8 +107,8 @@ class TrainingRun:
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
         """Train until the next evaluation is due, evaluate, and return the result.
 
-        `pause` is called after each update, and may save the state. If it returns True, this returns
-        None; call it again to continue.
+        `pause` is called after each update, and may save the state. If it returns True, this
+        returns None; call it again to continue.
         """
         due = (len(self.points) + 1) / self.config.evaluations
         with self._streams.own():
