@@ -16,9 +16,9 @@ from torch import nn
 
 import selective_backprop as sb
 from benchmarks.tiny import BATCH, RATE, examples, in_step, net, steps_of, through_loader
+from selective_backprop_lab.bench.workload import made_up
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.made_up import made_up
 from selective_backprop_lab.recipe import find_recipe
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run import TrainingRun

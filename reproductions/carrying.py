@@ -24,8 +24,8 @@ from selective_backprop_lab.records.files import is_locked, replacing, told
 from selective_backprop_lab.records.lines import record_name
 from selective_backprop_lab.records.pack import packed
 from selective_backprop_lab.records.schema import is_recorded, read_run, read_runs, record_paths
+from selective_backprop_lab.training.process import asked_to_stop
 from selective_backprop_lab.training.resumable_run import SUFFIX as CHECKPOINT
-from selective_backprop_lab.training.stopping import asked_to_stop
 
 PIECES, PIECE = 8, 15 * 2**20  # at most so many, of at most so many bytes
 _SUFFIX = ".piece"

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 import selective_backprop as sb
 from benchmarks.case import Rounds, Row, case, value
 from benchmarks.cases.gpu import milliseconds, rounds
-from selective_backprop_lab.data.made_up import made_up
+from selective_backprop_lab.bench.workload import made_up
 from selective_backprop_lab.nets.models import make_model
 
 EPOCHS, PASSES, OFTEN = 100_000, 30, 0.75  # of the training; that are counted; share of them

@@ -31,7 +31,7 @@ class Budget:
     @property
     def noun(self) -> str:
         """The unit of the length as a noun: `passes`, or `pass` for 1."""
-        return _NOUNS[self.unit][self.value != 1]
+        return _NOUNS[self.unit][int(self.value != 1)]
 
     def __str__(self) -> str:
         """Return the length as in a sentence: `8 passes`."""

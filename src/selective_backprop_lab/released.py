@@ -1,13 +1,9 @@
 """Stale-SB as in its authors' program, which differs from their paper.
 
-Paper and program score all examples in every n-th epoch. In the other epochs, the program
-
-- gathers more than four batches of candidates, draws from them by their last losses (also those of
-  training), and trains on one batch of the drawn examples. The other drawn examples wait for later
-  epochs. The next epoch that scores trains on all waiting examples, and on those it draws itself;
-- therefore trains on a fifth of the examples, whatever the selectivity, if enough are drawn.
-
-The first epoch is scored and trains on everything. A last batch that is not full is trained on.
+Both score all examples in every n-th epoch. In the other epochs, the program gathers more than four
+batches of candidates, draws from them by their last losses (also those of training), and trains on
+one batch of the drawn examples, a fifth whatever the selectivity. The others wait: the next epoch
+that scores trains on them, and on those it draws itself. The first epoch trains on everything.
 
 In this version, a waiting example is taken when it comes up again, with a new augmentation. The
 program keeps waiting examples in the order in which they were drawn.

@@ -8,7 +8,7 @@ import fixture_lab
 import pytest
 from fixture_command import run_command
 
-from selective_backprop_lab.import_path import fingerprint
+from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.records.schema import read_runs
 
 SMALL = "--limit 128 --epochs 2 --evaluations 2 --rate 1/2 --model net_to_edit:make --out out"

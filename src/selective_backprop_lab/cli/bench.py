@@ -30,7 +30,7 @@ from selective_backprop_lab.cli.options import (
 )
 from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.recipe import Precision
-from selective_backprop_lab.training.threads import limit_threads
+from selective_backprop_lab.training.process import limit_threads
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -63,9 +63,8 @@ def bench(
     In each round, times all ways to score examples and a short training with each strategy.
     Prints what an epoch of each strategy costs and the least that it can cost, and draws a figure.
     """
-    from selective_backprop_lab.bench.figure import draw_bench
     from selective_backprop_lab.bench.harness import measure
-    from selective_backprop_lab.bench.tables import show_findings
+    from selective_backprop_lab.bench.show import draw_bench, show_findings
 
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(

@@ -21,8 +21,8 @@ from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.process import limit_threads
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.threads import limit_threads
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -23,9 +23,7 @@ class Border(StrEnum):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A random shift, flip and cutout of each training image, in this order.
-
-    They depend only on the seed, the epoch and the image's index.
+    """A random shift, flip and cutout of each training image, by seed, epoch and index alone.
 
     Source:
         Cutout: DeVries and Taylor 2017, arXiv:1708.04552.
@@ -56,8 +54,7 @@ class Augmentation:
     ) -> Images:
         """Return normalised images, augmented, in their memory format. Nothing is changed in place.
 
-        `indices` are the images' indices in their data set. `black` is the value of a black pixel
-        after normalising; None means 0.
+        `black` is the value of a black pixel after normalising; None means 0.
         """
         # One row each for: down, right, mirrored, centre's row, centre's column. All are drawn,
         # used or not, so that switching one on does not change the others.

@@ -10,25 +10,14 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop_lab.data import generated, source_code
 from selective_backprop_lab.data.adult import read_adult
 from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
-from selective_backprop_lab.data.generated import (
-    make_clicks,
-    make_mnist1d,
-    make_table,
-    read_breast_cancer,
-)
 from selective_backprop_lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop_lab.data.own import read_own_splits
-from selective_backprop_lab.data.source_code import (
-    read_help_bytes,
-    read_source_bytes,
-    read_source_code,
-)
 from selective_backprop_lab.data.splits import Splits, held_out, limited, of_classes, redrawn
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
-from selective_backprop_lab.import_path import is_import_path
-from selective_backprop_lab.names import find_name
+from selective_backprop_lab.names import find_name, is_import_path
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
 # 4,096 CIFAR images are 12 MB; their histogram needs eight times as much.
@@ -41,8 +30,7 @@ _FULL_INK = 16  # scikit-learn's levels count the inked pixels in a block of 4 x
 class LabData:
     """A data set: its `Splits`, with a name and the training inputs' statistics.
 
-    Inputs are bytes for images, real numbers for features, and other integers for text. Labels are
-    class numbers from 0; in text, the label of each token is the next token.
+    Labels are class numbers from 0; in text, the label of each token is the next token.
     """
 
     name: str
@@ -158,13 +146,13 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
     "adult": read_adult,
-    "mnist1d": lambda root: make_mnist1d(),
-    "breast-cancer": lambda root: read_breast_cancer(),
-    "table": lambda root: make_table(),
-    "clicks": lambda root: make_clicks(),
-    "source-code": lambda root: read_source_code(),  # it comes with Python
-    "source-bytes": lambda root: read_source_bytes(),
-    "help-bytes": lambda root: read_help_bytes(),
+    "mnist1d": lambda root: generated.make_mnist1d(),
+    "breast-cancer": lambda root: generated.read_breast_cancer(),
+    "table": lambda root: generated.make_table(),
+    "clicks": lambda root: generated.make_clicks(),
+    "source-code": lambda root: source_code.read_source_code(),  # it comes with Python
+    "source-bytes": lambda root: source_code.read_source_bytes(),
+    "help-bytes": lambda root: source_code.read_help_bytes(),
 }
 
 TEXTS = frozenset({"source-bytes", "help-bytes"})  # whose error is measured in bits per byte
@@ -181,8 +169,8 @@ def load(
     """Load a data set by name: a key of `DATASETS`, or `package.module:function` of the user's own.
 
     `mnist:5-9` is `mnist` with only its classes 5 to 9, numbered from 0. Published data are read
-    from `root`, in their publishers' or torchvision's layout, and every file is checked. Nothing is
-    downloaded. `limited`, `redrawn` and `held_out` say what the other arguments do.
+    from `root`, in their publishers' or torchvision's layout. `limited`, `redrawn` and `held_out`
+    say what the other arguments do.
     """
     name = data_name(name)
     splits = read(name, root)

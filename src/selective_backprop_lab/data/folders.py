@@ -70,5 +70,9 @@ def writing_out(out: Path, option: str = "--out") -> Generator[None]:
 
 def make_folder(out: Path, option: str = "--out") -> None:
     """Make the folder that an option names, or raise `ConfigurationError`; it may exist."""
-    with writing_out(out, option):
+    try:
         out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise sb.ConfigurationError(
+            f"{option} {out}: cannot be made a folder ({error.strerror}); name another"
+        ) from error

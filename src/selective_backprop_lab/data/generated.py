@@ -1,7 +1,7 @@
 """Data that are generated, not read: MNIST-1D, tables, and clicks; and a small table to read.
 
-Random numbers come from a counter, so the data are the same on every platform. Numbers are rounded
-to 256 levels, because the committed records used them; new data need no such rounding.
+Random numbers come from a counter. Numbers are rounded to 256 levels, as the committed records have
+them; new data need no such rounding.
 """
 
 import numpy as np
@@ -118,9 +118,8 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
 def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     """Return made-up click data: examples with 6 categorical fields, of which 2 % were clicked on.
 
-    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law. There is a channel
-    for each category, 255 or 0. Each category changes the odds of a click by a normal random
-    number. The number of clicks is exact for both splits together, not for each.
+    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law, and a channel, 255
+    or 0, for each. Each category changes the odds of a click by a normal random number.
     """
     sizes = [8, 16, 32, 64, 128, 256]
     count, share = train + test, 0.02

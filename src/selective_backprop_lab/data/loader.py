@@ -23,8 +23,7 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
     Batches are made on the inputs' device, images channels last. On a GPU, a whole epoch is made at
-    once if its memory suffices; the images are the same. With `with_indices`, a batch is `(inputs,
-    labels, indices)`.
+    once if its memory suffices. With `with_indices`, a batch is `(inputs, labels, indices)`.
     """
 
     def __init__(

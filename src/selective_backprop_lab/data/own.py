@@ -10,7 +10,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.splits import Part, Splits
-from selective_backprop_lab.import_path import find_function
+from selective_backprop_lab.names import find_function
 from selective_backprop_lab.shapes import Num, UInt8
 
 _MAP_STYLE = ("__getitem__", "__len__")

@@ -1,8 +1,4 @@
-"""Random numbers from a counter: the same seed, epoch and example always give the same numbers.
-
-Nothing here has a state. The numbers of an example depend only on its index and a key, whichever
-other examples were loaded, in whatever order and worker process.
-"""
+"""Random numbers from a counter: the same seed, epoch and example always give the same numbers."""
 
 import torch
 from torch import Tensor

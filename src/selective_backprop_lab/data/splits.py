@@ -20,8 +20,8 @@ Part = tuple[Num[Tensor, "example ..."], Int64[Tensor, " example *token"]]
 class Splits(NamedTuple):
     """Inputs and class numbers from 0, in the publisher's order.
 
-    The type of the inputs says what they are: bytes are grey levels of square images, real numbers
-    are features, and other integers are categories, or tokens that each have a label.
+    Bytes are grey levels of square images, real numbers are features, and other integers are
+    categories, or tokens that each have a label.
     """
 
     train_inputs: Num[Tensor, "train ..."]
@@ -97,7 +97,6 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
     """Order examples so that every prefix holds each class's share, within one example per class.
 
-    For unequal classes, one with the share `s` is off by at most `(1 + s c) / 2`, for `c` classes.
     Within a class, the order is random but fixed. Text is one class.
     """
     labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)

@@ -8,19 +8,10 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.import_path import find_function, is_import_path
-from selective_backprop_lab.names import find_name
-from selective_backprop_lab.nets.byte_lm import ByteLM
-from selective_backprop_lab.nets.published import (
-    densenet,
-    googlenet,
-    mobilenet_v2,
-    resnet18,
-    resnet20,
-    wide_resnet,
-)
+from selective_backprop_lab.names import find_function, find_name, is_import_path
+from selective_backprop_lab.nets import published
 from selective_backprop_lab.nets.small import linear, perceptron, resnet9, small_cnn
-from selective_backprop_lab.nets.vision_transformer import vision_transformer
+from selective_backprop_lab.nets.transformers import ByteLM, vision_transformer
 
 ModelFactory = Callable[[int, int, int], nn.Module]
 """Makes a net from the number of channels, the number of classes and the image's side.
@@ -37,15 +28,15 @@ MODELS: Mapping[str, ModelFactory] = {
     "resnet9": resnet9,
     "resnet9_narrow": partial(resnet9, width=16),
     "vit_small": vision_transformer,
-    "resnet20": resnet20,
-    "resnet18": resnet18,
-    "resnet18_narrow": partial(resnet18, width=16),
-    "wide_resnet_28_10": wide_resnet,
-    "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
-    "densenet_121": densenet,
-    "mobilenet_v2": mobilenet_v2,
-    "googlenet": googlenet,
-    "googlenet_narrow": partial(googlenet, width=0.25),
+    "resnet20": published.resnet20,
+    "resnet18": published.resnet18,
+    "resnet18_narrow": partial(published.resnet18, width=16),
+    "wide_resnet_28_10": published.wide_resnet,
+    "wide_resnet_16_8": partial(published.wide_resnet, depth=16, width=8, dropout=0.4),
+    "densenet_121": published.densenet,
+    "mobilenet_v2": published.mobilenet_v2,
+    "googlenet": published.googlenet,
+    "googlenet_narrow": partial(published.googlenet, width=0.25),
     "byte_lm": ByteLM,
 }
 """The nets by name. The narrow versions of published nets are for a CPU."""

@@ -57,20 +57,15 @@ def convolution(
     return nn.Conv2d(channels_in, channels, side, stride, padding, groups=groups, bias=False)
 
 
-def normed(
-    channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
-) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+def normed(*sizes: int, **more: int) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """Make a convolution followed by a BatchNorm."""
-    layer = convolution(channels_in, channels, side, stride=stride, groups=groups)
-    return layer, nn.BatchNorm2d(channels)
+    layer = convolution(*sizes, **more)
+    return layer, nn.BatchNorm2d(layer.out_channels)
 
 
-def step(
-    channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
-) -> tuple[nn.Module, ...]:
+def step(*sizes: int, **more: int) -> tuple[nn.Module, ...]:
     """Make a convolution followed by a BatchNorm and a ReLU."""
-    layers = normed(channels_in, channels, side, stride=stride, groups=groups)
-    return (*layers, nn.ReLU(inplace=True))
+    return (*normed(*sizes, **more), nn.ReLU(inplace=True))
 
 
 def activated(channels: int) -> tuple[nn.BatchNorm2d, nn.ReLU]:

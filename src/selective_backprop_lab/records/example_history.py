@@ -3,9 +3,8 @@
 The file of the record `<name>.jsonl` is `<name>.examples.npz`: compressed NumPy arrays, which are
 `version`, the version of the format, and the fields of `ExampleHistory` that are not None.
 
-An example is seen when the model makes a forward pass on it, to train (in training mode) or to
-score (in eval mode), with the augmentation of that moment. No pass is made for this file. A pass of
-another model, such as a small proxy, counts as scoring, but the example is not seen.
+An example is seen when the model makes a forward pass on it, to train or to score, with the
+augmentation of that moment. A pass of another model counts as scoring, but the example is not seen.
 """
 
 from collections.abc import Iterator

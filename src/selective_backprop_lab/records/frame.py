@@ -1,11 +1,7 @@
 """Records as one pandas table, with a row for each evaluation of each run.
 
-    import selective_backprop_lab as lab
-
-    evaluations = lab.frame("records/demo")
-    evaluations.groupby(["length", "arm", "seed"]).error.last()
-
-All pages, tables, figures and verdicts are computed from this table; see `analysis`.
+evaluations = lab.frame("records/demo")
+evaluations.groupby(["length", "arm", "seed"]).error.last()
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Records as lines of strict JSON, their names, and the types of their fields.
 
 JSON has no NaN and no infinity. They are stored as the strings "NaN", "Infinity" and "-Infinity",
-and read back as numbers. A text that equals one of these strings also comes back as a number.
+and such a text is read back as a number.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Packs: all records of a folder in one compressed file, `runs.jsonl.xz`.
 
-Uncompressed, it holds the lines of one record after the other, each beginning with its header.
-Similar runs have similar records, so a pack has a tenth of their size. If a record is both in a
-file and in the pack, the file is read.
+It holds the lines of one record after the other, each beginning with its header. If a record is
+both in a file and in the pack, the file is read.
 """
 
 import lzma

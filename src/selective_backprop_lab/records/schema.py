@@ -1,19 +1,15 @@
 """Records of runs: lines of JSON that survive a crash at any moment.
 
-All figures, tables and pages are made from records. A run has one record, named
-`<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the run's identity:
+A run has one record, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the
+run's identity. A folder keeps records as files, as one compressed pack (see `pack`), or both:
 
     {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
     {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
     {"kind": "end", "status": "finished", "meters": {…}, …}                 if the run finished
 
-The first line appears together with the file, whole or not at all. Each later line is appended and
-forced to the disk before the writer returns. So a crash costs at most the line being written, and a
-record without an end is that of an unfinished run.
-
-A folder keeps records as files, as one compressed pack (see `pack`), or both. In each case, a
-record is read by its path in the folder.
+The first line appears together with the file, whole or not at all. Each later line is on the disk
+before the writer returns. So a crash costs at most the line being written.
 """
 
 from collections.abc import Generator, Mapping

@@ -63,19 +63,6 @@ def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
     return [estimate(column) for column in np.transpose(shares).tolist()]
 
 
-def class_of(history: ExampleHistory, number: int) -> str:
-    """Return the name of a class, or its number if names were not recorded."""
-    known = 0 <= number < len(history.class_name)
-    return history.class_name[number] if known else str(number)
-
-
-def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
-    """Return an example's label, and the label before it was flipped, or an empty text."""
-    label = int(history.label[index])
-    clean = label if history.label_clean is None else int(history.label_clean[index])
-    return class_of(history, label), "" if clean == label else class_of(history, clean)
-
-
 def gallery(kept: Kept) -> dict[str, Any]:
     """Return single examples of each run for the page, with pictures that all runs share."""
     seen = examined(kept)
@@ -97,14 +84,15 @@ def gallery(kept: Kept) -> dict[str, Any]:
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
     prediction, confidence = int(history.prediction[index]), float(history.confidence[index])
     sure = f" ({100 * confidence:.0f}\u00a0%)" if np.isfinite(confidence) else ""
-    label, clean = labels_of(history, index)
-    seen = f"predicted {class_of(history, prediction)}{sure}"
+    label = int(history.label[index])
+    clean = label if history.label_clean is None else int(history.label_clean[index])
+    names = history.class_name
     return {
         "number": index,
-        "label": label,
-        "clean": clean,
-        "prediction": "never seen" if prediction < 0 else seen,
-        "is_wrong": prediction not in {int(history.label[index]), -1},
+        "label": names[label],
+        "clean": "" if clean == label else names[clean],
+        "prediction": "never seen" if prediction < 0 else f"predicted {names[prediction]}{sure}",
+        "is_wrong": prediction not in {label, -1},
         "selected": int(history.selected[index]),
     }
 

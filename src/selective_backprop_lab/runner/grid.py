@@ -17,10 +17,10 @@ from selective_backprop_lab.records.schema import Point, Run, pack_finished
 from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.runner.local_pool import run_local
 from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.training.process import asked_to_stop
 from selective_backprop_lab.training.resumable_run import ResumableRun
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.stopping import asked_to_stop
 
 Watch = Callable[[RunConfig, Point | None], None]
 """Called with each evaluation, including earlier ones of a run that is resumed, and with None for a

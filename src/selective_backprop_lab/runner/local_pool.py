@@ -16,8 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import selective_backprop as sb
-from selective_backprop_lab.training.stopping import sigterm_leaves
-from selective_backprop_lab.training.threads import limit_threads
+from selective_backprop_lab.training.process import limit_threads, sigterm_leaves
 
 PATIENCE = 30.0  # seconds that a process gets for its last checkpoint
 

@@ -19,13 +19,12 @@ from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
-from selective_backprop_lab.training.averaging import Averaging
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.halving import Halving
 from selective_backprop_lab.training.probes import ProbeContext
-from selective_backprop_lab.training.random_streams import RandomStreams
+from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.treatments import Averaging, Halving
 
 _PROBED = 10_000  # the most training labels on which the training error is measured
 

@@ -10,7 +10,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget, ScheduleBasis, basis_words
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
-from selective_backprop_lab.import_path import fingerprint
+from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_comparison, fixture_point, fixture_run
 
-from selective_backprop_lab.analysis.class_errors import (
+from selective_backprop_lab.analysis.queries import (
     area_under_curve,
     balanced_error,
     error_as_it_comes,

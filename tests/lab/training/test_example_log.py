@@ -8,6 +8,7 @@ from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, s
 from reference_audit import doubt, mean_doubt
 
 from reproductions.probes import Selections, unpack
+from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.training import example_log as following
 from selective_backprop_lab.training.example_log import ExampleLog
@@ -93,11 +94,8 @@ def test_an_example_that_was_never_seen_says_so():
     follower.flush()
     assert follower.columns["prediction"].tolist() == [-1, 0, -1]
     for name in ("confidence", "loss_last", "loss_mean", "doubt"):
-        assert np.isnan(getattr(follower, name, follower.columns.get(name))).tolist() == [
-            True,
-            False,
-            True,
-        ]
+        found = getattr(follower, name, follower.columns.get(name))
+        assert np.isnan(found).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -127,18 +125,7 @@ def test_what_waits_to_be_counted_is_bounded(monkeypatch):
     assert follower.columns["selected"].tolist() == [4] * 5 + [0] * 5
 
 
-@pytest.mark.parametrize(
-    "arm",
-    [
-        "traditional",
-        "selective-backprop",
-        "stale-sb",
-        "kath18-loss",
-        "proxy-sb",
-        "el2n",
-        "rho-loss",
-    ],
-)
+@pytest.mark.parametrize("arm", ["traditional", "stale-sb", "kath18-loss", "proxy-sb", "el2n"])
 def test_counts_add_up_to_those_of_the_run(arm):
     plan = replace(fixture_plan(arm, young=0.5), probes=(Selections(),))
     run = TrainingRun(plan, few_digits(), log_examples=True)
@@ -163,12 +150,8 @@ def test_following_changes_nothing_of_a_run():
 
 def test_losses_and_predictions_are_those_of_the_model():
     # A learning rate of next to nothing leaves the model as it is, so that every pass agrees.
-    plan = fixture_plan(
-        "traditional",
-        model="fixture_lab:linear_net",
-        recipe={"learning_rate": 1e-12, "augmentation": fixture_plan().recipe.augmentation},
-    )
-    plan = replace(plan, recipe=replace(plan.recipe, augmentation=type(plan.recipe.augmentation)()))
+    recipe = {"learning_rate": 1e-12, "augmentation": Augmentation()}
+    plan = fixture_plan("traditional", model="fixture_lab:linear_net", recipe=recipe)
     data = Composition(noise=0.1)(few_digits())
     run = finish(TrainingRun(plan, data, log_examples=True))
     history = run.history()

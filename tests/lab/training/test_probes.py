@@ -3,8 +3,10 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from fixture_lab import few_digits, finish, fixture_plan, run_plans, untimed
+from torch import nn
 
 from reproductions.probes import LossQuantiles
+from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
 from selective_backprop_lab.training.run import TrainingRun
@@ -80,20 +82,8 @@ def test_quantiles_of_losses_are_those_of_the_first_examples():
     probe = LossQuantiles(examples=100, steps=4).start(
         ProbeContext(run.model, data, torch.device("cpu"))
     )
+    images, labels = next(iter(make_loader(data, batch_size=100, seed=0, shuffle=False)))
     with torch.no_grad():
-        images = data.train_inputs[:100].float() / 255
-        images = (images - torch.tensor(data.mean)[:, None, None]) / torch.tensor(data.std)[
-            :, None, None
-        ]
-        logits = run.model.eval()(images)
-        losses = torch.nn.functional.cross_entropy(
-            logits, data.train_labels[:100], reduction="none"
-        )
-    ordered = sorted(losses.tolist())
-    seen = probe.look(1.0)["quantiles"]
-    places = [share * 99 / 4 for share in range(5)]
-    expected = [
-        ordered[int(place)] + (place % 1) * (ordered[min(99, int(place) + 1)] - ordered[int(place)])
-        for place in places
-    ]
-    assert seen == pytest.approx(expected, rel=1e-4)
+        losses = nn.functional.cross_entropy(run.model.eval()(images), labels, reduction="none")
+    expected = losses.quantile(torch.linspace(0, 1, 5)).tolist()
+    assert probe.look(1.0)["quantiles"] == pytest.approx(expected, rel=1e-4)

@@ -15,7 +15,10 @@ from fixture_lab import (
     few_digits,
     finish,
     fixture_plan,
+    gone_on,
     name_watched,
+    same_runs,
+    states_of,
     untimed,
 )
 from fixture_loaders import same_tensors
@@ -42,37 +45,6 @@ def test_a_run_leaves_every_global_random_stream_where_it_was(arm):
     after = [stream() for stream in streams]
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
-
-
-def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
-    read = []
-    getitems = InMemoryDataset.__getitems__
-
-    def noted(dataset, indices):
-        if dataset.augmentation is not None and len(indices) > 1:  # one alone shows its axes
-            read.extend(map(int, indices))
-        return getitems(dataset, indices)
-
-    def reads_of(arm, seed):
-        read.clear()
-        carry_out(fixture_plan(arm, seed=seed, epochs=2))
-        epoch = len(read) // 2
-        return read[:epoch], read[epoch:]
-
-    monkeypatch.setattr(InMemoryDataset, "__getitems__", noted)
-    # what random-backprop loads, by its place in the order in which traditional training goes
-    orders = {seed: reads_of("traditional", seed) for seed in (0, 1)}
-    places = {
-        seed: [
-            tuple(map(order.index, chosen))
-            for order, chosen in zip(orders[seed], reads_of("random-backprop", seed), strict=True)
-        ]
-        for seed in (0, 1)
-    }
-    assert len({tuple(order) for seed in (0, 1) for order in orders[seed]}) == 4
-    assert len({chosen for seed in (0, 1) for chosen in places[seed]}) == 4
-    assert all(sorted(order) == list(range(EXAMPLES)) for order in orders[0])
-    assert orders[0] == reads_of("random-scored", 0)
 
 
 # 256 examples in batches of 64 make 4 updates an epoch; at a rate of 1/2, windows of 128 make 2.
@@ -218,3 +190,36 @@ def test_the_share_of_labels_that_look_wrong_is_metered_where_it_is_read(arm, re
     run = TrainingRun(plan, Composition(noise=0.2)(few_digits(1000)))
     run.advance()
     assert run.meters()["wrong_labels"] == (read and pytest.approx(read, abs=0.1))
+
+
+# Arms that differ in what they must remember; those that prepare something are below.
+DIFFERENT = ["traditional", "random-backprop", "selective-backprop", "predicted-sb-gp", "proxy-sb"]
+DIFFERENT += ["kath18-loss-gated", "kakurenbo", "easy-skip"]
+
+
+@pytest.mark.parametrize("arm", DIFFERENT)
+def test_it_is_so_of_arms_of_every_kind(arm):
+    plan, data = fixture_plan(arm), few_digits()
+    whole, states = states_of(plan, data, every=3)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
+
+
+def test_examples_that_wait_for_a_later_epoch_do_so_after_a_resumption():
+    plan, data = fixture_plan("stale-sb-released", stale=3, epochs=6, evaluations=6), few_digits()
+    whole, states = states_of(plan, data, every=5)
+    assert all(same_runs(gone_on(plan, data, state), whole) for state in states)
+
+
+@pytest.mark.parametrize("arm", ["diet-sb", "rho-loss"])
+def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
+    plan, data = fixture_plan(arm, keep=1 / 2, young=1 / 3), few_digits()
+    whole, states = states_of(plan, data, every=5)
+
+    def refuse(task, settings):
+        raise AssertionError("prepared again")
+
+    monkeypatch.setitem(STRATEGIES, arm, replace(STRATEGIES[arm], prepare=refuse))
+    resumed = gone_on(plan, data, states[-1])
+    assert same_runs(resumed, whole)
+    assert resumed.meter.prepared == whole.meter.prepared > 0.0
+    assert resumed.meter.price == whole.meter.price
