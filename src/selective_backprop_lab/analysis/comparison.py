@@ -57,7 +57,9 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
         )
     if evaluations.machine.nunique() > 1:  # which `facts.origins` says
         evaluations = evaluations.assign(seconds=math.nan, cpu_seconds=math.nan)
-    named = evaluations.assign(label=evaluations.arm, rank=evaluations.arm.map(_rank))
+    first = dict(zip((BASELINE, *CONTROLS), range(-3, 0), strict=True))
+    ranks = evaluations.arm.map(lambda arm: first.get(arm, 0))
+    named = evaluations.assign(label=evaluations.arm, rank=ranks)
     if len(lengths(evaluations)) > 1:
         units = evaluations.unit.map(lambda unit: " s" if unit == "seconds" else "")
         named.label += " @ " + evaluations.length.map("{:g}".format) + units
@@ -145,7 +147,8 @@ def ranking(comparison: pd.DataFrame) -> list[str]:
         known, arm = counted(own), own.arm.iloc[0]
         if arm not in longest or (math.isnan(longest[arm][0]) and len(known)):
             longest[arm] = (final_error(known).mean, label)
-    return [label for _, label in sorted(longest.values(), key=lambda each: _nan_last(each[0]))]
+    ranked = sorted(longest.values(), key=lambda each: (math.isnan(each[0]), each[0]))
+    return [label for _, label in ranked]
 
 
 def leaders(comparison: pd.DataFrame, count: int) -> list[str]:
@@ -169,12 +172,3 @@ def measure_of(comparison: pd.DataFrame) -> Measure:
 def as_text(value: Any) -> str:
     """Return a value as messages show it; equal values give equal texts."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def _rank(arm: str) -> int:
-    first = (BASELINE, *CONTROLS)
-    return first.index(arm) if arm in first else len(first)
-
-
-def _nan_last(value: float) -> tuple[bool, float]:
-    return math.isnan(value), value

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-import selective_backprop as sb
 from selective_backprop_lab.shapes import Float
 
 Images = Float[Tensor, "candidate channel height width"]
@@ -138,11 +137,7 @@ def wide_resnet(
 def _blocks(depth: int, others: int) -> int:
     """Return the number of two-layer blocks in each of three groups, besides `others` layers."""
     blocks, rest = divmod(depth - others, 6)
-    if rest or blocks < 1:
-        raise sb.ConfigurationError(
-            f"depth={depth}: such a net has 6 n + {others} layers, such as {6 + others} or "
-            f"{18 + others}"
-        )
+    assert blocks and not rest, f"such a net has 6 n + {others} layers, not {depth}"
     return blocks
 
 

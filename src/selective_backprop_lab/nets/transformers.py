@@ -37,10 +37,6 @@ def vision_transformer(
             f"images of {image_size} pixels a side cannot be cut into patches of {patch} pixels; "
             f"use images whose side is a multiple of {patch}, or another model"
         )
-    if width % heads:
-        raise sb.ConfigurationError(
-            f"width={width}, heads={heads}: the width must be a multiple of the heads"
-        )
     return nn.Sequential(
         _Patches(channels_in, width, patch, (image_size // patch) ** 2),
         *(Block(width, heads) for _ in range(depth)),

@@ -23,9 +23,6 @@ VERSION = 1
 SUFFIX = ".examples.npz"
 EXTREMES = 18  # number of most and of least selected examples to show
 DOUBTED = 64  # number of examples to show whose labels were doubted most
-# Bytes, uncompressed: enough for 20 million examples. A few kB of zeros could fill all memory.
-_LARGEST = 2**30
-
 # The types of arrays. The annotation of a field adds the names of its axes.
 Float32s = Annotated[np.ndarray, np.float32]
 Int32s = Annotated[np.ndarray, np.int32]
@@ -127,12 +124,6 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
     try:
         # NumPy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            size = sum(each.file_size for each in file.zip.infolist())
-            if size > _LARGEST:
-                raise ValueError(
-                    f"it unpacks to {size / 2**20:,.0f} MiB, expected at most "
-                    f"{_LARGEST / 2**20:,.0f}"
-                )
             found: dict[str, Any] = {name: file[name] for name in _KNOWN & {*file.files}}
         version = found.pop("version").item()
         if version == VERSION:

@@ -4,7 +4,6 @@ evaluations = lab.frame("records/demo")
 evaluations.groupby(["length", "arm", "seed"]).error.last()
 """
 
-import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -77,13 +76,7 @@ def frame(*places: str | Path) -> pd.DataFrame:
     Raises:
         RecordError: if a folder is missing, or one of its records cannot be read.
     """
-    collects = gc.isenabled()
-    gc.disable()  # it would look through all that was read, again and again
-    try:
-        return frame_of(run for place in places for run in read_runs(place))
-    finally:
-        if collects:
-            gc.enable()
+    return frame_of(run for place in places for run in read_runs(place))
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
@@ -106,9 +99,9 @@ def each_run(evaluations: pd.DataFrame) -> Iterator[Any]:
 def length_of(run: Run) -> Budget:
     """Return the planned length of a run."""
     config = run.header.config
-    budgeted = config.get("budget") is not None
-    unit = str(config.get("budget_unit") or "cost") if budgeted else "epochs"
-    value = config["budget"] if budgeted else config.get("epochs", 0)
+    value, unit = config.get("epochs", 0), "epochs"
+    if config.get("budget") is not None:
+        value, unit = config["budget"], config.get("budget_unit") or "cost"
     if not isinstance(value, int | float) or unit not in {"epochs", "cost", "seconds"}:
         raise sb.RecordError(
             f"{run.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a budget "

@@ -31,7 +31,6 @@ from selective_backprop_lab.records.lines import (
     record_name,
 )
 from selective_backprop_lab.records.pack import PACK, pack, packed
-from selective_backprop_lab.records.provenance import provenance
 
 SCHEMA = 2
 
@@ -121,14 +120,6 @@ class Header:
         """The run's seed."""
         return self.identity["seed"]
 
-    @classmethod
-    def here(
-        cls, identity: Mapping[str, Any], config: Mapping[str, Any], **more: str | None
-    ) -> "Header":
-        """Describe a run that starts now, on this machine, with this code."""
-        found: dict[str, Any] = {**provenance(), "started": utc_now(), **more}
-        return cls(identity=identity, config=config, **found)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
@@ -173,8 +164,6 @@ def record_path(folder: str | Path, header: Header) -> Path:
 def read_run(path: str | Path) -> Run:
     """Read one record, up to its last whole line, from its file or from the pack beside it."""
     path = Path(path)
-    if path.exists() and not path.is_file():  # a named pipe would never end
-        raise sb.RecordError(f"{path}: cannot be read (not a file).")
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:

@@ -40,7 +40,7 @@ class RunWriter:
             file.writelines(lines)
         self.path = path
         # Unbuffered, so that nothing is left in memory when the process dies.
-        self._file = FileIO(str(path), "a", opener=_open_no_link)
+        self._file = FileIO(str(path), "a")
         lock(self._file.fileno())
 
     @classmethod
@@ -117,10 +117,6 @@ class RunWriter:
             with suppress(OSError):
                 self._file.truncate(before)
             raise
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))  # Windows lacks it
 
 
 def is_finished(path: Path) -> bool:

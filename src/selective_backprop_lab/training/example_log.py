@@ -51,13 +51,12 @@ class ExampleLog:
         self._waiting: list[_Pass] = []
         self._held = 0
 
-    def score(self, indices: Tensor, logits: Float[Tensor, "row class"] | None) -> None:
-        """Note a batch that is scored; without logits if another model scores it."""
-        self._note(_Pass(False, indices, None if logits is None else logits.detach()))
-
-    def train(self, indices: Tensor, logits: Float[Tensor, "row class"]) -> None:
-        """Note a batch that is trained on."""
-        self._note(_Pass(True, indices, logits.detach()))
+    def note(
+        self, indices: Tensor, logits: Float[Tensor, "row class"] | None, *, trained: bool
+    ) -> None:
+        """Note a batch that is trained on, or scored; without logits if another model scores it."""
+        self._waiting.append(_Pass(trained, indices, None if logits is None else logits.detach()))
+        self._held += (indices if logits is None else logits).numel()
 
     @property
     def is_full(self) -> bool:
@@ -115,10 +114,6 @@ class ExampleLog:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state_dict()`."""
         self.columns = {name: tensor.numpy().copy() for name, tensor in state.items()}
-
-    def _note(self, seen: _Pass) -> None:
-        self._waiting.append(seen)
-        self._held += (seen.indices if seen.logits is None else seen.logits).numel()
 
     def _read(self, passes: list[_Pass]) -> None:
         columns = self.columns

@@ -270,7 +270,7 @@ class TrainingRun:
         logits = model(inputs)
         # With gradients, this is not scoring: a proxy learns from a training batch.
         if self._log is not None and not torch.is_grad_enabled():
-            self._log.score(indices, logits if model is self.model else None)
+            self._log.note(indices, logits if model is self.model else None, trained=False)
         return logits, targets
 
     def _prepare(self) -> Preparation:
@@ -342,7 +342,7 @@ class TrainingRun:
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
         logits = self.model(inputs)
         if self._log is not None and selection.indices is not None:
-            self._log.train(selection.indices, logits)
+            self._log.note(selection.indices, logits, trained=True)
         if self._weighing is not None:
             return self._weighing(logits, targets).mean()
         losses = self._loss_fn(logits, targets)

@@ -14,7 +14,8 @@ from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name
-from selective_backprop_lab.records.schema import Header
+from selective_backprop_lab.records.provenance import provenance
+from selective_backprop_lab.records.schema import Header, utc_now
 from selective_backprop_lab.strategies import LabStrategy, StrategyOptions, find_strategy
 from selective_backprop_lab.training.probes import Probe
 
@@ -137,9 +138,9 @@ class RunConfig:
 
     def header(self, command: str) -> Header:
         """Return the first line of this run's record, if the run started now with `command`."""
-        return Header.here(
-            self.identity(), self.description(), device=self.device, command=command, **self._files
-        )
+        found: dict[str, Any] = {**provenance(), "started": utc_now(), **self._files}
+        found |= {"device": self.device, "command": command}
+        return Header(identity=self.identity(), config=self.description(), **found)
 
     @property
     def _files(self) -> dict[str, str]:

@@ -34,7 +34,7 @@ def ordered(monkeypatch, tmp_path):
 
     def order(line):
         monkeypatch.setattr("selective_backprop_lab.cli.train.run_grid", stop)
-        monkeypatch.setattr(run_store, "load_data", lambda name, root, limit, *_: few_digits())
+        monkeypatch.setattr(run_store, "load_data", lambda name, **_: few_digits())
         with pytest.raises(Ordered) as made:
             cli.app(line.split(), standalone_mode=False)
         return made.value.args

@@ -33,10 +33,7 @@ def sights(count=40, examples=12, seed=0):
 def follow(labels, batches, *, settle_each=False):
     follower = ExampleLog(labels)
     for trained, indices, logits in batches:
-        if trained and logits is not None:
-            follower.train(indices, logits)
-        else:
-            follower.score(indices, logits)
+        follower.note(indices, logits, trained=trained and logits is not None)
         if settle_each:
             follower.flush()
     follower.flush()
@@ -90,7 +87,7 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
 
 def test_an_example_that_was_never_seen_says_so():
     follower = ExampleLog(torch.zeros(3, dtype=torch.int64))
-    follower.train(torch.tensor([1]), torch.zeros(1, 2))
+    follower.note(torch.tensor([1]), torch.zeros(1, 2), trained=True)
     follower.flush()
     assert follower.columns["prediction"].tolist() == [-1, 0, -1]
     for name in ("confidence", "loss_last", "loss_mean", "doubt"):
@@ -102,7 +99,7 @@ def test_an_example_that_was_never_seen_says_so():
 def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
     labels = torch.arange(12) % CLASSES
     follower, plain = follow(labels, sights()), follow(labels, sights())
-    follower.train(torch.arange(12), torch.full((12, CLASSES), wrong))
+    follower.note(torch.arange(12), torch.full((12, CLASSES), wrong), trained=True)
     follower.flush()
     for name in ("prediction", "confidence", "looks", "loss_mean", "doubt"):
         np.testing.assert_array_equal(
@@ -118,7 +115,7 @@ def test_what_waits_to_be_counted_is_bounded(monkeypatch):
     follower = ExampleLog(torch.zeros(10, dtype=torch.int64))
     for _ in range(4):
         assert not follower.is_full
-        follower.train(torch.arange(5), torch.zeros(5, 5))
+        follower.note(torch.arange(5), torch.zeros(5, 5), trained=True)
     assert follower.is_full
     follower.flush()
     assert not follower.is_full
