@@ -101,10 +101,7 @@ class Meter:
         self.trained += rows
 
     def cost(self, scored: int, checked: int = 0) -> float:
-        """Return the cost in passes of traditional training, preparation included.
-
-        Examples that were `checked`, which means scored a second time, cost a whole forward pass.
-        """
+        """Return the cost in passes; each checked example costs a forward pass more."""
         return self.prepared + cost_of(scored, self.trained, checked, self.price) / self._examples
 
     @property

@@ -16,10 +16,7 @@ import selective_backprop as sb
 
 
 def find_name(kind: str, typed: str, names: Iterable[str], *, more: str = "") -> str:
-    """Return the name that was meant: `Selective_Backprop` is `selective-backprop`.
-
-    An error says what `kind` of thing is not known, and `more` after the known names.
-    """
+    """Return the name that was meant; an error names the known ones, and `more`."""
     names = [*names]
     if typed in names:  # the usual case, and fast, since reading records calls this often
         return typed
@@ -62,10 +59,7 @@ def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
 
 
 def fingerprint(name: str) -> str | None:
-    """Return the first digits of the SHA-256 of the file that defines a user's function.
-
-    None for the lab's own nets and data, and for a function without a file.
-    """
+    """Return the first digits of the SHA-256 of the file of a user's function, or None."""
     if not is_import_path(name):
         return None
     with suppress(sb.ConfigurationError):  # raised where the function is called

@@ -176,10 +176,7 @@ def example_losses(model: nn.Module, setup: TrainingSetup) -> Tensor:
 
 
 def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
-    """Take every example's loss from a model that was trained on the other half of the data.
-
-    Two models like the run's are trained, each on one half, for a share of the run's epochs.
-    """
+    """Take every example's loss from a model that was trained on the other half of the data."""
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
     # Each example is passed forward once, at a third of the cost of training on it.

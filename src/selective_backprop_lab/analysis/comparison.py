@@ -93,10 +93,7 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFrame, list[str]]:
-    """Return the largest group of runs that share some options, and how the others differ.
-
-    Without `names`, all options except the seed count. Of equally large groups, the newest wins.
-    """
+    """Return the largest (then newest) group of runs that share some options, or all but the seed."""
 
     def options(config: Mapping[str, Any]) -> dict[str, str]:
         chosen = {name for name in config if not names or name.split(".")[0] in names}

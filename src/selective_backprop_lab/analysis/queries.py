@@ -65,10 +65,7 @@ def metered(runs: pd.DataFrame, name: str) -> pd.Series:
 
 
 def reached(runs: pd.DataFrame, target: float, axis: str = "seconds") -> pd.Series:
-    """Return where on an axis an evaluation first had at most the target error, by seed.
-
-    Nothing is interpolated. It is infinite for a seed that never reached the target.
-    """
+    """Return where an evaluation first had at most the target error, by seed, or infinity."""
     found = runs[runs.error <= target].groupby(BY_SEED)[axis].first()
     return found.reindex(runs[BY_SEED].unique(), fill_value=math.inf)
 
@@ -83,10 +80,7 @@ def span(*groups: pd.DataFrame, axis: str = "cost") -> tuple[float, float]:
 
 
 def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cost") -> pd.Series:
-    """Return the mean of the error curve between two places on an axis, by seed.
-
-    The curve is linear between evaluations. NaN if a run does not cover the places.
-    """
+    """Return the mean of the error curve between two places on an axis, by seed, or NaN."""
 
     def of_seed(run: pd.DataFrame) -> float:
         x, y = run[axis].to_numpy(float), run.error.to_numpy(float)

@@ -114,10 +114,7 @@ class Table:
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:
-    """Return a mean with its interval: "12.34 ± 0.05", with three decimals if that is narrow.
-
-    "12.34" without an interval, or with one of nearly 0; "–" for NaN.
-    """
+    """Return a mean with its interval, if known: "12.34 ± 0.05"; "–" for NaN."""
     if math.isnan(value.mean):
         return "–"
     digits = 3 if 0.0005 <= value.half_width < 0.01 else 2

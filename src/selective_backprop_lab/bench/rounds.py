@@ -76,10 +76,7 @@ def enough_rounds(
 
 
 def summarise(values: Sequence[float]) -> Median:
-    """Return the median and its interval from order statistics, which assume no distribution.
-
-    There must be a value. Of fewer than six, the lowest and highest are the interval's ends.
-    """
+    """Return the median and its interval from order statistics, which assume no distribution."""
     ordered = sorted(values)
     count = len(ordered)
     reach = 0.98 * math.sqrt(count)  # 1.96 standard deviations of a binomial with p = 1/2

@@ -95,11 +95,7 @@ def make_workload(
 def all_scorers(
     device: torch.device, precision: Precision
 ) -> dict[str, tuple[sb.scorers.AbstractScorer, Precision]]:
-    """Return the scorers to time, each with the precision that it scores in.
-
-    All score in the training's precision, except for one that is named after the other. What
-    overlaps with training is only timed on a GPU.
-    """
+    """Return the scorers to time, each with the precision that it scores in."""
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16
     found: dict[str, tuple[sb.scorers.AbstractScorer, Precision]] = {

@@ -43,10 +43,7 @@ def report(
 
 
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
-    """Print what a frame of runs shows, draw the page (and all else if `out` is a folder).
-
-    Returns all problems.
-    """
+    """Print what runs show, draw the page (into a folder, all), and return all problems."""
     # The modules that compute and draw take longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared
     from selective_backprop_lab.analysis.findings import conclusion

@@ -52,10 +52,7 @@ class Augmentation:
         epoch: int,
         black: Float[Tensor, "channel 1 1"] | None = None,
     ) -> Images:
-        """Return normalised images, augmented, in their memory format. Nothing is changed in place.
-
-        `black` is the value of a black pixel after normalising; None means 0.
-        """
+        """Return normalised images, augmented; `black` is the value of a black pixel, or 0."""
         # One row each for: down, right, mirrored, centre's row, centre's column. All are drawn,
         # used or not, so that switching one on does not change the others.
         bits = random_bits(key_of(seed, epoch), indices, draws=5)

@@ -28,10 +28,7 @@ _FULL_INK = 16  # scikit-learn's levels count the inked pixels in a block of 4 x
 
 @dataclass(frozen=True, eq=False)
 class LabData:
-    """A data set: its `Splits`, with a name and the training inputs' statistics.
-
-    Labels are class numbers from 0; in text, the label of each token is the next token.
-    """
+    """A data set: its `Splits`, with a name and the training inputs' statistics."""
 
     name: str
     train_inputs: Num[Tensor, "train ..."]
@@ -217,10 +214,7 @@ def base_name(name: str) -> str:
 def statistics_of(
     inputs: Num[Tensor, "example ..."], unit: float, standardised: bool
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and deviation of each channel or feature, in units of `unit`.
-
-    If inputs are not standardised, these are 0 and 1; tokens have none.
-    """
+    """Return the mean and deviation of each channel or feature; 0 and 1 if not standardised."""
     if inputs.dtype == torch.uint8:
         return channel_statistics(inputs)
     if not inputs.is_floating_point():
@@ -237,10 +231,7 @@ def statistics_of(
 def channel_statistics(
     images: UInt8[Tensor, "example channel height width"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, as fractions of the full level.
-
-    They are exact to float64. The deviation is the population's, or 1 for a constant channel.
-    """
+    """Return each channel's mean and the population's deviation, as fractions of the full level."""
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):
         counts += torch.stack([each.flatten().bincount(minlength=256) for each in part.unbind(1)])

@@ -140,11 +140,7 @@ def make_loader(
     shuffle: bool = True,
     with_indices: bool = False,
 ) -> DataLoader[Any]:
-    """Return a loader of the training examples; without `shuffle`, in the data set's order.
-
-    Order and augmentation depend only on `seed` and the epoch; call
-    `loader.dataset.set_epoch(epoch)` before each pass.
-    """
+    """Return a loader of the training examples; set its data set's epoch before each pass."""
     dataset = InMemoryDataset(data, augmentation=augmentation, seed=seed, with_indices=with_indices)
     return _loader(dataset, batch_size, EpochSampler(dataset, seed=seed) if shuffle else None)
 

@@ -46,10 +46,7 @@ def drawn_order(key: int, count: int) -> Int64[Tensor, " example"]:
 
 
 def below(bits: Int64[Tensor, " example"], bound: int) -> Int64[Tensor, " example"]:
-    """Turn results of `random_bits` into integers in [0, bound), for a bound below 2**31.
-
-    The probabilities of two values differ by at most `1 / 2**32`.
-    """
+    """Turn results of `random_bits` into integers in [0, bound), for a bound below 2**31."""
     return (bits * bound) >> 32
 
 

@@ -60,10 +60,7 @@ def redrawn(splits: Splits, seed: int) -> Splits:
 
 
 def held_out(splits: Splits) -> Splits:
-    """Return splits that test on a held-out part of the training examples, not on the test set.
-
-    It is as large as the test set, but at most a fifth of the training examples, and stratified.
-    """
+    """Return splits that test on held-out training examples, at most a fifth of them."""
     most = len(splits.train_labels) // 5
     count = len(splits.train_labels) - min(most, len(splits.test_labels))
     kept, held = stratified_order(splits.train_labels).tensor_split([count])
@@ -95,10 +92,7 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
 
 
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
-    """Order examples so that every prefix holds each class's share, within one example per class.
-
-    Within a class, the order is random but fixed. Text is one class.
-    """
+    """Order examples so that every prefix holds each class's share, nearly to one example."""
     labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
     order = drawn_order(_ORDER_KEY, len(labels))
     position = torch.empty(len(labels), dtype=torch.float64)

@@ -70,10 +70,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
 
 
 def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
-    """Give a net the weights of another net of its kind, except in its last layer.
-
-    That is the last module with its own parameters. With `head`, it is taken over too.
-    """
+    """Give a net the weights of another net of its kind; without `head`, its last layer stays."""
     *_, (last, _) = ((n, m) for n, m in model.named_modules() if [*m.parameters(recurse=False)])
     state = {} if head else model.state_dict()
     own = {name: value for name, value in state.items() if name.rpartition(".")[0] == last}

@@ -48,10 +48,7 @@ class Classifier(nn.Module):
 def convolution(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> nn.Conv2d:
-    """Make a convolution of an odd `side` that keeps the image's size, divided by its stride.
-
-    It has no bias, because a BatchNorm follows later.
-    """
+    """Make a convolution of an odd `side` that keeps the image's size, divided by its stride."""
     padding = side // 2
     return nn.Conv2d(channels_in, channels, side, stride, padding, groups=groups, bias=False)
 

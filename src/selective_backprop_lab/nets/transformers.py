@@ -57,10 +57,7 @@ class _Patches(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each after a LayerNorm and added to its input.
-
-    With `causal`, each position attends only to itself and to earlier positions.
-    """
+    """Attention and a perceptron; with `causal`, positions attend only to earlier ones."""
 
     def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()

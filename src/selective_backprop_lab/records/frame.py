@@ -71,11 +71,7 @@ COLUMNS: Mapping[str, str] = {**OF_A_RUN, **OF_AN_EVALUATION}
 
 
 def frame(*places: str | Path) -> pd.DataFrame:
-    """Return all evaluations of all runs in some folders, with the columns of `COLUMNS`.
-
-    Raises:
-        RecordError: if a folder is missing, or one of its records cannot be read.
-    """
+    """Return all evaluations of all runs in some folders, with the columns of `COLUMNS`."""
     return frame_of(run for place in places for run in read_runs(place))
 
 

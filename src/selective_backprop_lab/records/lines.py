@@ -31,10 +31,7 @@ _JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
-    """Return a mapping as one line of strict JSON, with its line break.
-
-    Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
-    """
+    """Return a mapping as a line of strict JSON; with `sort`, equal mappings give equal lines."""
     try:  # the usual case, and fast
         line = json.dumps(entry, sort_keys=sort, allow_nan=False)
     except (TypeError, ValueError):
@@ -105,10 +102,7 @@ def _revive(value: Any) -> Any:
 
 
 def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
-    """Return a dataclass from values by name; values with unknown names are left out.
-
-    A field whose default is None may be missing. A ValueError names a field of another type.
-    """
+    """Return a dataclass from values by name. A field whose default is None may be missing."""
     values: dict[str, Any] = {}
     for name, hint, needed in _fields(kind):
         value = entry.get(name)
@@ -120,11 +114,7 @@ def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
 
 
 def read_value(value: Any, kind: Any, name: str, *, needed: bool = False) -> Any:
-    """Return a value as its field holds it: for a float field, a whole number becomes a float.
-
-    If `kind` is a dictionary, it has the types of some keys of a mapping, all of which may be
-    missing unless they are `needed`. A value of another type is a ValueError.
-    """
+    """Return a value of a type, or a mapping with the types of some keys, or raise ValueError."""
     origin, inner = (dict, ()) if isinstance(kind, dict) else _shape(kind)
     if origin is UnionType:  # of None and one other type
         return None if value is None else read_value(value, inner[0], name)

@@ -29,10 +29,7 @@ def packed(folder: Path) -> Mapping[str, bytes]:
 
 
 def pack(files: Iterable[Path]) -> None:
-    """Move records from their files into the packs of their folders; they replace older ones there.
-
-    A file must have the name of its record. Find and pack the files within `locked(folder)`.
-    """
+    """Move records from their files into the packs of their folders, within `locked(folder)`."""
     folders: dict[Path, list[Path]] = {}
     for file in files:
         folders.setdefault(file.parent, []).append(file)

@@ -73,10 +73,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_version() -> str:
-    """Say which source code runs: `git 1a2b3c4d5e6f`, perhaps with ` + uncommitted changes`.
-
-    If git does not track the package's files, it is the version of the installed package.
-    """
+    """Say which source code runs: `git 1a2b3c4d5e6f`, perhaps with ` + uncommitted changes`."""
     tracked = _ask("git", "ls-files", "--error-unmatch", "__init__.py")
     commit = _ask("git", "rev-parse", "--verify", "HEAD") if tracked else None
     if not commit:

@@ -29,10 +29,7 @@ class TakenError(sb.RecordError):
 
 
 class RunWriter:
-    """Record one run while it happens; without `end` the run stays unfinished.
-
-    Until it is closed, the record is locked. Open it within `locked(folder)`, unless `is_locked`.
-    """
+    """Record one run while it happens. Until it is closed, the record is locked."""
 
     def __init__(self, path: Path, lines: Sequence[bytes]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,11 +70,7 @@ class RunWriter:
         points: Sequence[Point],
         observations: Sequence[Observation],
     ) -> "RunWriter":
-        """Continue the record of an unfinished run from a checkpoint of the run.
-
-        Later entries are deleted, because the run will record them again. `header` is used only if
-        the record is lost.
-        """
+        """Continue a record from a checkpoint, and delete later entries."""
         path = record_path(folder, header)
         with suppress(sb.RecordError):
             header = read_run(path).header

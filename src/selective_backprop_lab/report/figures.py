@@ -61,10 +61,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 
 
 def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
-    """Draw error against cost and against time, final errors, and where the time went.
-
-    Of too many arms, only those with the lowest final errors get curves.
-    """
+    """Draw error against cost and time (for the lowest), final errors, and each phase's time."""
     found, rows = arms(comparison), ranking(comparison)
     shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
     curves = {label: found[label] for label in shown}

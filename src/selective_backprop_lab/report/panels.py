@@ -48,10 +48,7 @@ def draw_curve(
     spread: bool = True,
     label: str | None = None,
 ) -> None:
-    """Draw a mean over seeds with its 95 % band or, with fewer than three seeds, with each seed.
-
-    `width` is a share of the style's width. Without `spread`, only the mean is drawn.
-    """
+    """Draw a mean over seeds; with `spread`, also its 95 % band or, below three seeds, the seeds."""
     look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
     axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)
     if spread and curve.has_band:
@@ -120,10 +117,7 @@ def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> Non
 def label_ends(
     axes: Axes, ends: Sequence[tuple[str, Style, float, float]], *, line: float = LINE
 ) -> None:
-    """Name each curve beside the panel, at the height where it ends, or as near as possible.
-
-    Set the panel's limits first. An end is a name, a style and a place.
-    """
+    """Name each curve beside the panel, about where it ends. Set the panel's limits first."""
     to_share = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda end: end[3])
     places = [to_share.transform((x, y)).tolist() for *_, x, y in ends]

@@ -104,10 +104,7 @@ class Span:
 
 
 def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
-    """Return the part of an error axis to show: all means, and the ends of intervals in `reach`.
-
-    An interval that reaches far down is cut at half of the lowest mean. None if no mean is finite.
-    """
+    """Return the part of an error axis that shows all means, and the interval ends in `reach`."""
     seen = [mean for mean in means if math.isfinite(mean)]
     if not seen:
         return None

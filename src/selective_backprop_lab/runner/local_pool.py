@@ -42,10 +42,7 @@ JobT = TypeVar("JobT", bound=Job)
 def run_local(
     work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
 ) -> None:
-    """Carry out jobs, in order; with `jobs` of 2 or more, so many at a time in own processes.
-
-    `watch` is called with each step of a job.
-    """
+    """Carry out jobs in order, `jobs` at a time in own processes; `watch` each step."""
     if jobs == 1 or len(work) < 2:
         for job in work:
             with closing(job.steps()) as steps:

@@ -33,10 +33,7 @@ class RunStore:
         return composition(load_data(config.recipe.data, hold_out=config.held_out, **options))
 
     def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
-        """Return the weights that a run fine-tunes; None for a run without pretraining.
-
-        The net is trained once for all runs of the folder.
-        """
+        """Return the weights that a run fine-tunes; the net is trained once for a folder."""
         plan = config.pretraining
         if plan is None:
             return None

@@ -43,10 +43,7 @@ class RunningProbe(ABC):
 
 
 class Probe(ABC):
-    """What to look for in a run; a frozen dataclass.
-
-    Records name it by its `repr`, so probes with equal fields must see the same.
-    """
+    """What to look for in a run; a frozen dataclass, which records name by its `repr`."""
 
     @abstractmethod
     def start(self, scene: ProbeContext) -> RunningProbe:

@@ -203,10 +203,7 @@ class TrainingRun:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the `state_dict()` of the same run on the same data, before the first step.
-
-        A preparation in the state is not made again. After an error, the run cannot be used.
-        """
+        """Continue from the `state_dict()` of the same run, before the first step."""
         if self._loader is None and state["preparation"] is not None:
             self._make_loader(Preparation.unpack(state["preparation"]))
         if "examples" not in state:

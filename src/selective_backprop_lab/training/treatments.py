@@ -52,10 +52,7 @@ class Halving:
             self._acting = False
 
     def paid(self, cost: float) -> float:
-        """Return the run's actual cost, given its cost if all passes had been at full size.
-
-        Both are without the cost of a preparation, here and in `went_on`.
-        """
+        """Return the actual cost, given the cost at full size, both without a preparation's."""
         return cost - (1.0 - self._price) * min(cost, self._until)
 
     def went_on(self, progress: float, cost: float) -> None:
