@@ -80,6 +80,8 @@ class LabStrategy:
     trainings: int = 1  # number of trainings that share the cost of the preparation equally
 
 
+# What may be done instead of selection, or with it, as in `auto+smoothing-0.1+progressive`: the
+# strategy's fields that change. `find_strategy` or `RunConfig` refuses what cannot be combined.
 TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "smoothing-0.1": {"smoothing": 0.1},
     "smoothing-0.3": {"smoothing": 0.3},
@@ -90,8 +92,6 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-# What may be done instead of selection, or with it, as in `auto+smoothing-0.1+progressive`: the
-# strategy's fields that change. `find_strategy` or `RunConfig` refuses what cannot be combined.
 _OF_THE_LOSS = {"smoothing", "loss"}  # fields that say how training computes its loss
 
 _RANKED = ("rate", "draw", "warmup", "history")

@@ -93,7 +93,7 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFrame, list[str]]:
-    """Return the largest (then newest) group of runs that share some options, or all but the seed."""
+    """Return the largest (then newest) group of runs that share some or all options but seeds."""
 
     def options(config: Mapping[str, Any]) -> dict[str, str]:
         chosen = {name for name in config if not names or name.split(".")[0] in names}

@@ -108,7 +108,7 @@ class Table:
         for number, row in enumerate(self.rows):
             if number in self.ruled:
                 table.add_section()
-            name, *cells = (_stacked(row[i]) for i in kept)
+            name, *cells = (row[i].replace(" (", "\n(") for i in kept)
             table.add_row(Text(_folded(name)), *map(Text, cells))
         return table
 
@@ -152,10 +152,6 @@ def piped(cells: Iterable[str]) -> str:
 def percent(share: float) -> str:
     """Return a share in whole per cent, `33 %`, or as it is if it ends in a half: `12.5 %`."""
     return f"{100 * share:.{int(1000 * share % 10 == 5)}f} %"
-
-
-def _stacked(cell: str) -> str:
-    return cell.replace(" (", "\n(")
 
 
 def _folded(name: str) -> str:

@@ -15,7 +15,6 @@ import selective_backprop as sb
 from selective_backprop_lab.data.splits import Splits
 
 # All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
-# All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
 # many lines as the shortest.
 _PACKAGES = "asyncio email http importlib json logging multiprocessing unittest urllib xml"
 PACKAGES = tuple(_PACKAGES.split())
@@ -33,7 +32,7 @@ def read_source_code(library: Path | None = None) -> Splits:
     three times. Every third file of a package, from the longest to the shortest, is a test file.
     The data differ between versions of Python.
     """
-    folder = _library(library)
+    folder = library or Path(sysconfig.get_path("stdlib"))
     examples: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     labels: tuple[list[int], list[int]] = [], []
     for label, package in enumerate(PACKAGES):
@@ -56,7 +55,7 @@ def read_source_bytes(library: Path | None = None) -> Splits:
     Windows do not overlap. Only modules that are a single file are used. In order of name, every
     eighth is tested on, in 1,024 evenly spaced windows.
     """
-    folder = _library(library)
+    folder = library or Path(sysconfig.get_path("stdlib"))
     files = sorted(folder.glob("*.py"))
     _check_files(folder, len(files), HELD_OUT, "source-bytes")
     testing = files[HELD_OUT - 1 :: HELD_OUT]
@@ -105,10 +104,6 @@ def _predicted(train: Tensor, test: Tensor) -> Splits:
     # 16-bit integers, because bytes would be taken for grey levels.
     parts = [(part[:, :-1].short(), part[:, 1:].long()) for part in (train, test)]
     return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
-
-
-def _library(given: Path | None) -> Path:
-    return Path(sysconfig.get_path("stdlib")) if given is None else given
 
 
 def _check_files(folder: Path, found: int, least: int, name: str) -> None:

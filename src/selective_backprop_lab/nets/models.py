@@ -51,7 +51,9 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     The same seed gives the same weights, and torch's global random stream stays unchanged. Weights
     have the memory format channels last, in which convolutions are fastest.
     """
-    factory = find_factory(name)
+    name = model_name(name)
+    needed = "a function of (channels_in, classes, image_size)"
+    factory = MODELS.get(name) or find_function(name, kind="model", needed=needed)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
         wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
         raise sb.ConfigurationError(
@@ -81,15 +83,6 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = F
             "the net cannot take over the weights of the net that was trained beforehand: "
             + " ".join(str(error).split())
         ) from error
-
-
-def find_factory(name: str) -> ModelFactory:
-    """Return the function that makes the nets of a name, and import it if needed."""
-    name = model_name(name)
-    if name in MODELS:
-        return MODELS[name]
-    needed = "a function of (channels_in, classes, image_size)"
-    return find_function(name, kind="model", needed=needed)
 
 
 def model_name(name: str) -> str:

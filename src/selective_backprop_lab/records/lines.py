@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -123,6 +123,8 @@ def read_value(value: Any, kind: Any, name: str, *, needed: bool = False) -> Any
             for key in kind if needed else kind.keys() & value.keys():
                 read_value(value.get(key), kind[key], f"{name}.{key}", needed=needed)
             return value
+        if is_dataclass(kind):
+            return read_fields(kind, value)
         if origin is Mapping:
             if {*map(type, value.values())} - {inner[1]}:
                 for key, each in value.items():
@@ -138,7 +140,9 @@ def read_value(value: Any, kind: Any, name: str, *, needed: bool = False) -> Any
         return kind(value)
     if kind is Any or (kind in (str, bool) and isinstance(value, kind)):
         return value
-    wanted = "a list" if origin in (list, tuple) else "a mapping" if origin else _WORDS[kind]
+    wanted = "a list" if origin in (list, tuple) else "a mapping"
+    if not origin:
+        wanted = _WORDS.get(kind, wanted)
     raise ValueError(f"{name} is {value!r:.400}, expected {wanted}")
 
 

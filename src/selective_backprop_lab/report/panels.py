@@ -48,7 +48,7 @@ def draw_curve(
     spread: bool = True,
     label: str | None = None,
 ) -> None:
-    """Draw a mean over seeds; with `spread`, also its 95 % band or, below three seeds, the seeds."""
+    """Draw a mean over seeds; with `spread`, also its 95 % band or, below three seeds, each."""
     look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
     axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)
     if spread and curve.has_band:

@@ -88,7 +88,7 @@ def limit_threads(threads: int) -> None:
 
 
 class RandomStreams:
-    """torch's random streams for one run, also on its GPU, which begin at a seed."""
+    """torch's random streams for one run, also on its GPU, separate from the process's own."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._gpus = [device] if device.type == "cuda" else []

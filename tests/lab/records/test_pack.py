@@ -11,7 +11,6 @@ from selective_backprop_lab.records import schema
 from selective_backprop_lab.records.lines import encode
 from selective_backprop_lab.records.pack import PACK, pack, unpack_into
 from selective_backprop_lab.records.schema import (
-    is_recorded,
     pack_finished,
     read_run,
     read_runs,
@@ -36,31 +35,11 @@ def packed(tmp_path):
     return tmp_path, contents
 
 
-def test_what_is_packed_is_read_as_before_and_has_no_files_of_its_own(tmp_path):
-    paths = [record(tmp_path, seed=seed) for seed in range(3)]
-    before = read_runs(tmp_path)
-    pack(record_paths(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == [PACK]
-    assert read_runs(tmp_path) == before
-    assert all(is_recorded(path) for path in paths)
-    assert read_run(paths[1]).header.seed == 1
-
-
 def test_unpacked_records_are_the_same_byte_for_byte(packed, tmp_path):
     folder, contents = packed
     files = unpack_into(tmp_path / "out", folder / PACK)
     assert {file.name: file.read_bytes() for file in files} == contents
     assert (folder / PACK).exists()
-
-
-def test_nothing_that_is_there_is_overwritten(packed, tmp_path):
-    folder, contents = packed
-    (tmp_path / "out").mkdir()
-    there = tmp_path / "out" / min(contents)
-    there.write_text("mine")
-    with pytest.raises(sb.RecordError, match=there.name):
-        unpack_into(tmp_path / "out", folder / PACK)
-    assert [each.read_text() for each in (tmp_path / "out").iterdir()] == ["mine"]
 
 
 def test_a_pack_grows_and_a_run_again_takes_the_place_of_the_old(packed):

@@ -76,15 +76,6 @@ def test_what_older_records_do_not_have_is_missing(write):
     assert (point.class_errors, point.ranking) == (None, None)
 
 
-def test_header_end_and_path_are_read(write):
-    header = fixture_header("some arm", 7)
-    path = write(*lines_of(header))
-    run = read_run(path)
-    assert run.header == header
-    assert run.end == {"status": "finished", "meters": {}}
-    assert (run.finished, run.path, run.name) == (True, path, "a.jsonl")
-
-
 @pytest.mark.parametrize("file", ["model_file", "data_file"])
 def test_a_header_may_say_of_what_file_model_and_data_are_and_need_not(write, file):
     header = fixture_header(**{file: "0123456789abcdef"})

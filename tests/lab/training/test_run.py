@@ -202,13 +202,13 @@ DIFFERENT += ["kath18-loss-gated", "kakurenbo", "easy-skip"]
 
 
 @pytest.mark.parametrize("arm", DIFFERENT)
-def test_it_is_so_of_arms_of_every_kind(arm):
+def test_arms_of_every_kind_go_on_from_their_state_bit_for_bit(arm):
     plan, data = fixture_plan(arm), few_digits()
     whole, states = states_of(plan, data, every=3)
     assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
 
 
-def test_examples_that_wait_for_a_later_epoch_do_so_after_a_resumption():
+def test_examples_that_wait_for_a_later_epoch_still_do_after_a_resumption():
     plan, data = fixture_plan("stale-sb-released", stale=3, epochs=6, evaluations=6), few_digits()
     whole, states = states_of(plan, data, every=5)
     assert all(same_runs(gone_on(plan, data, state), whole) for state in states)
