@@ -152,7 +152,7 @@ def test_train_records_one_run_and_sums_it_up(tmp_path, undrawn):
 def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds(plans):
     made = plans("compare")
     assert [(plan.seed, plan.arm) for plan in made] == [
-        (seed, arm) for seed in range(3) for arm in DEFAULT_STRATEGIES
+        (seed, arm) for seed in range(3) for arm in DEFAULT_STRATEGIES.split(",")
     ]
     (recipe,) = {plan.recipe for plan in made}
     assert recipe == RECIPES["digits"]
