@@ -29,7 +29,7 @@ from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, find_device
 from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.names import find_name
-from selective_backprop_lab.training.threads import limit_threads
+from selective_backprop_lab.training.process import limit_threads
 
 PROGRAM = "scripts/reproduce"
 STUDY = {f"study-{name}": name for name in STAGES}

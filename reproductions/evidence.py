@@ -89,7 +89,7 @@ class Panel:
     @property
     def images(self) -> LabData:
         """The data set of the panel's runs."""
-        return load_data(self.setting.recipe.data, self.root, self.setting.limit)
+        return load_data(self.setting.recipe.data, root=self.root, limit=self.setting.limit)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from reproductions.training import StepTiming, read_step_times
 from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
-from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
+from selective_backprop_lab.analysis.verdict import Verdict, tally
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
@@ -380,9 +380,7 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
     columns = ("shows", "measured", "verdict", "the first claim that the records decide")
     head = ("item", *(Column(name, left=True) for name in columns))
     found = re.findall(r"([a-z ]+?) (\d+)", ", ".join(row[3] for row in rows))
-    counts = {
-        word: sum(int(n) for name, n in found if name.strip() == word) for word in CLAIMS.values()
-    }
+    counts = {word: sum(int(n) for name, n in found if name.strip() == word) for word in Verdict}
     said = ", ".join(f"{word} {count}" for word, count in counts.items() if count)
     overview = Table(head, [*rows, ("all", "", "", said, "")]).to_markdown()
     text = "\n".join(sections[name] for name in there)
@@ -395,7 +393,7 @@ def _overview(name: str, section: str) -> tuple[str, ...]:
     """Return the row of a section in the page's first table."""
     parts = [f"## {name}: (.+)", r"Measured: (.+)\.", r"Verdict: (.+)\."]
     found = [re.search(f"^{part}$", section, re.MULTILINE) for part in parts]
-    decided = f"{CLAIMS[Verdict.HOLDS]}|{CLAIMS[Verdict.FAILS]}"
+    decided = f"{Verdict.HOLDS}|{Verdict.FAILS}"
     row = rf"^\| \*.+?\* \| (.+) \| \*\*({decided})\*\* \| (.+) \|$"
     first = re.search(row, section, re.MULTILINE)
     words = f"{first[1]}: **{first[2]}**, {first[3]}" if first else ""

@@ -22,7 +22,7 @@ from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Recipe
-from selective_backprop_lab.records.fields import read_fields
+from selective_backprop_lab.records.lines import read_fields
 from selective_backprop_lab.records.provenance import hardware, write_record
 from selective_backprop_lab.records.schema import is_recorded, utc_now
 from selective_backprop_lab.runner.grid import run_grid

@@ -19,9 +19,8 @@ from benchmarks.case import Row, case, value
 from benchmarks.training import outputs_of, train
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 from selective_backprop_lab.recipe import Recipe, find_recipe
 
 GUIDE = "src/selective_backprop/guide"
@@ -173,7 +172,8 @@ def label_issues(
     """
     every = zip(data, limit, epochs, strict=True)
     for (name, most, length), seed, kind in itertools.product(every, seeds, NoiseKind):
-        noisy = LabelNoise(noise, seed, kind)(datasets.load(name, root=root, limit=most or None))
+        made = Composition(noise=noise, noise_kind=kind, seed=seed)
+        noisy = made(datasets.load(name, root=root, limit=most or None))
         recipe = replace(find_recipe(name), model="perceptron", epochs=length)
         recipe = replace(recipe, augmentation=Augmentation())
         about = {"data": name, "net": "perceptron", "epochs": length, "noise": noise, "seed": seed}

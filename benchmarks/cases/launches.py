@@ -166,10 +166,11 @@ def in_lab(arm: str, *, steady: int = 3) -> Counts:
     """Count what the lab's own loop takes in the last epochs of a run."""
     import made_up_cuda
 
+    from selective_backprop_lab.bench.workload import made_up
+
     # Here, since what else is in this file needs no extra.
     from selective_backprop_lab.budget import Budget
     from selective_backprop_lab.data.augment import Augmentation
-    from selective_backprop_lab.data.made_up import made_up
     from selective_backprop_lab.recipe import find_recipe
     from selective_backprop_lab.strategies import StrategyOptions
     from selective_backprop_lab.training.run import TrainingRun

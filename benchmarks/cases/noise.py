@@ -10,9 +10,8 @@ from torch import nn
 import selective_backprop as sb
 from benchmarks.case import Row, case, value
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.recipe import find_recipe
 
 BATCH = 64

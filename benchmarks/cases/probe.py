@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from benchmarks.case import Quantity, Rounds, case
 from benchmarks.cases.gpu import Times, times
+from selective_backprop_lab.bench.workload import made_up
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.made_up import made_up
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Precision, find_recipe
 from selective_backprop_lab.strategies import StrategyOptions

@@ -17,8 +17,7 @@ from reproductions.auto.tuning import Cell, Tuned
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
-from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition, NoiseKind
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run_config import RunConfig

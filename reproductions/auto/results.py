@@ -17,12 +17,12 @@ import pandas as pd
 from reproductions.auto.protocol import ARMS, NULL, OURS, Stage, Workload
 from reproductions.auto.tuning import Cell, Tuned, tuned
 from reproductions.measures import together
-from selective_backprop_lab.analysis.class_errors import error_as_it_comes
 from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
 from selective_backprop_lab.analysis.queries import (
     BASELINE,
     counted,
     difference,
+    error_as_it_comes,
     final,
     passes_to,
     resolution,

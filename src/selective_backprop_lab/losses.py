@@ -1,6 +1,6 @@
 """Losses that replace the cross-entropy if labels may be wrong.
 
-Each takes logits `[row, class]`, classes, and the fraction of the run that is done, in [0, 1].
+Each takes logits `[row, class]`, classes, and the fraction of the run that is done.
 """
 
 from collections.abc import Callable

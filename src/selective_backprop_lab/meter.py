@@ -12,7 +12,6 @@ import torch
 import selective_backprop as sb
 
 PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
-
 _COUNTS = ("peak_memory", "updates", "trained", "overhead", "prepared")
 
 
@@ -35,8 +34,7 @@ class Meter:
 
     def __init__(self, examples: int, device: torch.device) -> None:
         self._examples, self._device = examples, device
-        self._cpu = 0.0
-        self._cpu_since: float | None = None
+        self._cpu, self._cpu_since = 0.0, None
         # Bytes of the GPU used by this run, or of the whole process on a CPU, which is the same for
         # all runs that take turns in it. 0 on Windows, where it is unknown.
         self.peak_memory = 0
@@ -69,12 +67,12 @@ class Meter:
     @contextmanager
     def paused(self) -> Generator[None]:
         """Count no seconds in the body."""
-        runs = self._cpu_since is not None
-        if runs:
-            self.stop()
+        if self._cpu_since is None:
+            yield
+            return
+        self.stop()
         yield
-        if runs:
-            self.start()
+        self.start()
 
     @contextmanager
     def as_overhead(self) -> Generator[None]:
@@ -103,11 +101,7 @@ class Meter:
         self.trained += rows
 
     def cost(self, scored: int, checked: int = 0) -> float:
-        """Return the cost in passes of traditional training; scoring costs a third of training.
-
-        Examples that were `checked`, which means scored a second time, cost a whole forward pass.
-        Preparation, and scorers that are not the model itself, count with their own cost.
-        """
+        """Return the cost in passes; each checked example costs a forward pass more."""
         return self.prepared + cost_of(scored, self.trained, checked, self.price) / self._examples
 
     @property

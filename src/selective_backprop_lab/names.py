@@ -1,16 +1,22 @@
-"""Understand typed names: with hyphens, underscores or neither, and in any case."""
+"""Understand typed names, however they are spelt, and import paths `package.module:function`."""
 
-from collections.abc import Iterable
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import selective_backprop as sb
 
 
 def find_name(kind: str, typed: str, names: Iterable[str], *, more: str = "") -> str:
-    """Return the name that was meant: `Selective_Backprop` is `selective-backprop`.
-
-    An error says what `kind` of thing is not known, and `more` after the known names.
-    """
+    """Return the name that was meant; an error names the known ones, and `more`."""
     names = [*names]
     if typed in names:  # the usual case, and fast, since reading records calls this often
         return typed
@@ -26,3 +32,48 @@ def find_name(kind: str, typed: str, names: Iterable[str], *, more: str = "") ->
 
 def _bare(name: str) -> str:
     return name.casefold().replace("-", "").replace("_", "")
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name is an import path: `mine:make` is one, `mnist:5-9` is not."""
+    module, _, attribute = name.partition(":")
+    return module != "" and not module.startswith(".") and attribute.isidentifier()
+
+
+def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
+    """Return the function that an import path names: one that is `needed` to make a `kind`."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise sb.ConfigurationError(
+            f"the {kind} {name!r} cannot be imported: {error} (is its folder on PYTHONPATH?)"
+        ) from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise sb.ConfigurationError(
+            f"{attribute} in {module_name} is {function!r:.80}, but the {kind} {name!r} needs "
+            f"{needed} there"
+        )
+    return function
+
+
+def fingerprint(name: str) -> str | None:
+    """Return the first digits of the SHA-256 of the file of a user's function, or None."""
+    if not is_import_path(name):
+        return None
+    with suppress(sb.ConfigurationError):  # raised where the function is called
+        function = find_function(name, kind="function", needed="one")
+        plain = inspect.isfunction(function) or inspect.isclass(function)
+        module = sys.modules.get(function.__module__ if plain else name.partition(":")[0])
+        return None if module is None else _digest(module)
+    return None
+
+
+@cache  # code in memory stays as it was imported, even if the file changes
+def _digest(module: ModuleType) -> str | None:
+    try:
+        content = Path(module.__file__ or "").read_bytes()
+    except (AttributeError, OSError):
+        return None
+    return hashlib.sha256(content).hexdigest()[:16]

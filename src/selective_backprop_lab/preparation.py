@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 import selective_backprop as sb
@@ -72,18 +73,19 @@ class TrainingSetup:
 
     def model(self, seed: int) -> nn.Module:
         """Return a new model like the run's, with weights that no run begins with."""
-        seed = self._seed(seed)
-        return self.recipe.make_model(self.data, seed=seed).to(self.device)
+        return self.recipe.make_model(self.data, seed=self._seed(seed)).to(self.device)
 
     def _seed(self, seed: int) -> int:
         # Far above the seeds of runs and a prime apart, so no two runs' models share a seed.
         return 1_000_003 * (self.seed + 1) + seed
 
-    def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
-        """Train a model as the recipe says, for the number of batches nearest to `epochs`.
+    @property
+    def in_order(self) -> DataLoader[Any]:
+        """A loader of the training examples in their order, not augmented."""
+        return make_loader(self.data, batch_size=500, seed=0, shuffle=False)
 
-        Returns the number of epochs that were trained.
-        """
+    def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
+        """Train a model for the number of batches nearest to `epochs`, and return the epochs."""
         recipe, examples = self.recipe, 0
         loader = make_loader(
             on_device(self.data, self.device),
@@ -117,14 +119,13 @@ def prepare_pruned(
     setup: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
 ) -> Preparation:
     """Prune by EL2N or GraNd scores of models that are each trained for a share of the run."""
-    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
     make = map(setup.model, range(models)).__next__
-    train = partial(setup.train, epochs=share * setup.epochs)
+    given: dict[str, Any] = {"models": models}
     if gradients:
-        loss_fn = nn.CrossEntropyLoss()
-        scores = sb.grand_scores(loader, make, train, models=models, loss_fn=loss_fn)
-    else:
-        scores = sb.el2n_scores(loader, make, train, models=models)
+        given["loss_fn"] = nn.CrossEntropyLoss()
+    compute = sb.grand_scores if gradients else sb.el2n_scores
+    train = partial(setup.train, epochs=share * setup.epochs)
+    scores = compute(setup.in_order, make, train, **given)
     subset = sb.prune(scores, keep, labels=setup.data.train_labels)
     return Preparation(subset=subset, cost=subset.cost)
 
@@ -149,17 +150,15 @@ def prepare_cleaned(setup: TrainingSetup, *, share: float) -> Preparation:
     model = setup.model(0)
     # Each example is then passed forward once, at a third of the cost of training on it.
     cost = setup.train(model, 0, epochs=share * setup.epochs) + 1.0 / 3.0
-    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
     with warnings.catch_warnings():  # the model was trained on these labels, but only briefly
         warnings.simplefilter("ignore", sb.SelectionWarning)
-        suspects = sb.guide.find_label_issues(model, loader, nn.CrossEntropyLoss())
+        suspects = sb.guide.find_label_issues(model, setup.in_order, nn.CrossEntropyLoss())
     return Preparation(subset=suspects.rest(), cost=cost)
 
 
 def prepare_unique(setup: TrainingSetup) -> Preparation:
     """Keep each example once, without the copies that are found. This costs no passes."""
-    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
-    return Preparation(subset=sb.guide.find_copies(loader).subset)
+    return Preparation(subset=sb.guide.find_copies(setup.in_order).subset)
 
 
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
@@ -168,23 +167,16 @@ def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
 
 
 @torch.no_grad()
-def example_losses(model: nn.Module, data: LabData, device: torch.device) -> Tensor:
+def example_losses(model: nn.Module, setup: TrainingSetup) -> Tensor:
     """Return the loss of every training example, in eval mode without augmentation, on the CPU."""
     model.eval()
-    loss_fn = nn.CrossEntropyLoss(reduction="none")
-    return torch.cat(
-        [
-            row_losses(loss_fn(model(inputs.to(device)), targets.to(device))).cpu()
-            for inputs, targets in make_loader(data, batch_size=500, seed=0, shuffle=False)
-        ]
-    )
+    loss_fn, to = nn.CrossEntropyLoss(reduction="none"), setup.device
+    batches = setup.in_order
+    return torch.cat([row_losses(loss_fn(model(x.to(to)), y.to(to))).cpu() for x, y in batches])
 
 
 def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
-    """Take every example's loss from a model that was trained on the other half of the data.
-
-    Two models like the run's are trained, each on one half, for a share of the run's epochs.
-    """
+    """Take every example's loss from a model that was trained on the other half of the data."""
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
     # Each example is passed forward once, at a third of the cost of training on it.
@@ -193,17 +185,14 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
         model = setup.model(number)
         # An epoch over a half of the data costs half an epoch.
         cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
-        losses[other] = example_losses(model, setup.within(other).data, setup.device)
+        losses[other] = example_losses(model, setup.within(other))
     if not losses.isfinite().all():
         raise sb.LossError("a reference model diverged: its losses are not finite")
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 
 def prepare_proxy(setup: TrainingSetup) -> Preparation:
-    """Make a tiny net to score with, at a constant fifth of the recipe's highest learning rate.
-
-    It is a small convolutional net, or a linear layer if examples are no images.
-    """
+    """Make a tiny net to score with, at a constant fifth of the recipe's highest learning rate."""
     name = PROXY if setup.data.is_images else "linear"
 
     def make() -> nn.Module:

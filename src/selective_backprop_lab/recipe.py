@@ -1,7 +1,7 @@
 """Recipes: how each data set is trained, the same for all strategies of a comparison."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -109,24 +109,13 @@ class Recipe:
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return the recipe's optimiser, at its highest learning rate; on a GPU, it is fused."""
         parameters = list(parameters)
+        given: dict[str, Any] = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
         # One kernel, instead of several for each group of tensors; None is torch's own choice.
-        fused = True if parameters[0].is_cuda else None
+        given["fused"] = True if parameters[0].is_cuda else None
         if self.optimizer is Optimizer.ADAMW:
-            return torch.optim.AdamW(
-                parameters,
-                lr=self.learning_rate,
-                betas=(self.momentum, 0.95),
-                weight_decay=self.weight_decay,
-                fused=fused,
-            )
-        return torch.optim.SGD(
-            parameters,
-            lr=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            nesterov=self.nesterov and self.momentum > 0,
-            fused=fused,
-        )
+            return torch.optim.AdamW(parameters, betas=(self.momentum, 0.95), **given)
+        nesterov = self.nesterov and self.momentum > 0
+        return torch.optim.SGD(parameters, momentum=self.momentum, nesterov=nesterov, **given)
 
     def learning_rate_at(self, progress: float) -> float:
         """Return the learning rate after a fraction `progress` of the schedule, in [0, 1]."""
@@ -155,39 +144,28 @@ _TEXT = Recipe(
 )
 _CIFAR = Augmentation(shift=4, flip=True, cutout=8)
 
-_OF_NAMES: Mapping[str, Recipe] = {
-    "digits": Recipe(
-        "digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
-    ),
-    "mnist": Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
-    "fashion-mnist": Recipe(
-        "fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)
-    ),
-    "cifar10": Recipe("cifar10", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
-    "cifar100": Recipe("cifar100", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
-    "svhn": Recipe("svhn", "resnet9_narrow", epochs=10, augmentation=Augmentation(shift=2)),
-    "svhn-extra": Recipe(
-        "svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)
-    ),
+_ALL = (
+    Recipe("digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)),
+    Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
+    Recipe("mnist-parity", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
+    Recipe("fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)),
+    Recipe("cifar10", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    Recipe("cifar10-animals", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    Recipe("cifar100-coarse", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    Recipe("cifar100", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    Recipe("svhn", "resnet9_narrow", epochs=10, augmentation=Augmentation(shift=2)),
+    Recipe("svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)),
     # These are numbers, not images, so there is nothing to shift or mirror.
-    "mnist1d": Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
-    "adult": Recipe("adult", "perceptron", epochs=5, batch_size=64),
-    "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
-    "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
-    "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
-    "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
-    "source-bytes": _TEXT,
-    "help-bytes": replace(_TEXT, data="help-bytes", epochs=2),
-}
-_RELABELLED = {
-    "mnist-parity": "mnist",
-    "cifar10-animals": "cifar10",
-    "cifar100-coarse": "cifar100",
-}
-RECIPES: Mapping[str, Recipe] = {
-    **_OF_NAMES,
-    **{name: replace(_OF_NAMES[like], data=name) for name, like in _RELABELLED.items()},
-}
+    Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
+    Recipe("adult", "perceptron", epochs=5, batch_size=64),
+    Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
+    Recipe("table", "perceptron", epochs=10, batch_size=64),
+    Recipe("clicks", "perceptron", epochs=5, batch_size=64),
+    Recipe("source-code", "perceptron", epochs=10, batch_size=64),
+    _TEXT,
+    replace(_TEXT, data="help-bytes", epochs=2),
+)
+RECIPES: Mapping[str, Recipe] = {recipe.data: recipe for recipe in _ALL}
 
 
 def find_recipe(data: str) -> Recipe:
@@ -197,15 +175,11 @@ def find_recipe(data: str) -> Recipe:
     does not mirror them, and images below 16 pixels a side that of `digits`.
     """
     name = data_name(data)
-    like = _like(read(name, None).train_inputs) if is_own(name) else base_name(name)
+    if not is_own(name):
+        return replace(RECIPES[base_name(name)], data=name)
+    shape = read(name, None).train_inputs.shape
+    like = "table" if len(shape) == 2 else "svhn" if shape[2] >= 16 else "digits"
     return replace(RECIPES[like], data=name)
-
-
-def _like(inputs: Num[Tensor, "example ..."]) -> str:
-    """Return the name of the data set whose recipe suits inputs of this shape."""
-    if inputs.ndim == 2:
-        return "table"
-    return "svhn" if inputs.shape[2] >= 16 else "digits"
 
 
 class _Autocast(nn.Module):

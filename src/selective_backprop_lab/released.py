@@ -1,13 +1,9 @@
 """Stale-SB as in its authors' program, which differs from their paper.
 
-Paper and program score all examples in every n-th epoch. In the other epochs, the program
-
-- gathers more than four batches of candidates, draws from them by their last losses (also those of
-  training), and trains on one batch of the drawn examples. The other drawn examples wait for later
-  epochs. The next epoch that scores trains on all waiting examples, and on those it draws itself;
-- therefore trains on a fifth of the examples, whatever the selectivity, if enough are drawn.
-
-The first epoch is scored and trains on everything. A last batch that is not full is trained on.
+Both score all examples in every n-th epoch. In the other epochs, the program gathers more than four
+batches of candidates, draws from them by their last losses (also those of training), and trains on
+one batch of the drawn examples, a fifth whatever the selectivity. The others wait: the next epoch
+that scores trains on them, and on those it draws itself. The first epoch trains on everything.
 
 In this version, a waiting example is taken when it comes up again, with a new augmentation. The
 program keeps waiting examples in the order in which they were drawn.
@@ -34,7 +30,6 @@ class _Queue:
     scored: Int64[Tensor, " candidate"] | None = None  # how often those of the last batch waited
 
     def meet(self, indices: Int64[Tensor, " candidate"]) -> None:
-        """Take the examples of a scored batch out of the queue."""
         self.scored = torch.zeros(len(indices), dtype=torch.int64)
         if self.waiting is not None:
             places = indices.cpu()
@@ -51,7 +46,7 @@ class _Scorer(sb.scorers.AbstractScorer):
 
     @property
     def needs(self) -> sb.scorers.Needs:
-        """Indices and training losses, besides what a forward pass needs."""
+        """What a forward pass needs, and indices and the losses of training."""
         more: dict[str, Any] = {"indices": True, "remembers": True, "recordings": True}
         return replace(self.inner.needs, **more)
 
@@ -118,7 +113,6 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
         return sb.selectors.Choice(torch.arange(len(times)).repeat_interleave(times))
 
     def _fifth(self, drawn: Tensor, generator: torch.Generator) -> Int64[Tensor, " row"]:
-        """Return the examples that an epoch without scoring trains on; other drawn ones wait."""
         if generator.initial_seed() != self._seed:
             self._before, self._seed = self._queue.waiting, generator.initial_seed()
         waited = torch.zeros(len(drawn), dtype=torch.int64)

@@ -54,11 +54,6 @@ class StrategyOptions:
             if not fits:
                 raise sb.ConfigurationError(f"{name}={getattr(self, name)}: it must be {wanted}")
 
-    @property
-    def schedule(self) -> sb.Schedule:
-        """When selection by loss acts: after the warm-up."""
-        return sb.Schedule(start=self.warmup)
-
 
 @dataclass(frozen=True)
 class LabStrategy:
@@ -85,6 +80,8 @@ class LabStrategy:
     trainings: int = 1  # number of trainings that share the cost of the preparation equally
 
 
+# What may be done instead of selection, or with it, as in `auto+smoothing-0.1+progressive`: the
+# strategy's fields that change. `find_strategy` or `RunConfig` refuses what cannot be combined.
 TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "smoothing-0.1": {"smoothing": 0.1},
     "smoothing-0.3": {"smoothing": 0.3},
@@ -95,69 +92,63 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-"""What may be done instead of selection, or with it: the strategy's fields that change.
-
-An arm is then called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`. What cannot
-be applied together is refused, by `find_strategy` or `RunConfig`.
-"""
-
 _OF_THE_LOSS = {"smoothing", "loss"}  # fields that say how training computes its loss
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
 
 
-def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> LabStrategy:
-    """Return a strategy that needs no preparation."""
-    return LabStrategy(lambda given, preparation: make(given), options)
+def _arm(make: Callable[[StrategyOptions], sb.Strategy], *options: str, **more: Any) -> LabStrategy:
+    return LabStrategy(lambda given, preparation: make(given), options, **more)
+
+
+def _after(given: StrategyOptions) -> sb.Schedule:
+    return sb.Schedule(start=given.warmup)
 
 
 def _ranked(given: StrategyOptions) -> dict[str, Any]:
-    """Return the options of a strategy that ranks losses and selects after the warm-up."""
-    return {"draw": given.draw, "history": given.history, "schedule": given.schedule}
+    return {"draw": given.draw, "history": given.history, "schedule": _after(given)}
+
+
+def _scheduled(make: Callable[..., sb.Strategy]) -> LabStrategy:
+    """Return a strategy that has a rate and selects after the warm-up."""
+    return _arm(lambda given: make(given.rate, schedule=_after(given)), "rate", "warmup")
 
 
 def _remembering(make: Callable[..., sb.Strategy], **more: object) -> LabStrategy:
     """Return a strategy that uses a score for several epochs."""
-    return _simple(
-        lambda given: make(given.rate, epochs=given.stale, **_ranked(given), **more),
-        *_RANKED,
-        "stale",
-    )
+
+    def made(given: StrategyOptions) -> sb.Strategy:
+        return make(given.rate, epochs=given.stale, **_ranked(given), **more)
+
+    return _arm(made, *_RANKED, "stale")
+
+
+def _plain(given: StrategyOptions) -> sb.Strategy:
+    return sb.traditional()
+
+
+def _on_part(
+    name: str, make: Callable[[StrategyOptions], sb.Strategy], *options: str, **more: Any
+) -> LabStrategy:
+    """Return a strategy that trains on the part of the data that its preparation keeps."""
+
+    def made(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
+        return replace(make(given), name=name, subset=preparation.subset)
+
+    return LabStrategy(made, options, **more)
 
 
 def _pruned(
-    name: str,
-    make: Callable[[StrategyOptions], sb.Strategy],
-    *options: str,
-    gradients: bool = False,
+    name: str, make: Callable[[StrategyOptions], sb.Strategy], *options: str, **more: bool
 ) -> LabStrategy:
-    """Return a strategy that trains on the pruned data set."""
-    return LabStrategy(
-        lambda given, preparation: replace(make(given), name=name, subset=preparation.subset),
-        (*options, "keep", "models", "young"),
-        lambda setup, given: prepare_pruned(
-            setup, keep=given.keep, models=given.models, share=given.young, gradients=gradients
-        ),
-        trains_models=True,
-        classifies=True,
-    )
+    def prepare(setup: TrainingSetup, given: StrategyOptions) -> Preparation:
+        return prepare_pruned(
+            setup, keep=given.keep, models=given.models, share=given.young, **more
+        )
 
-
-def _kept(
-    name: str,
-    prepare: Callable[[TrainingSetup, StrategyOptions], Preparation],
-    *options: str,
-    classifies: bool = False,
-) -> LabStrategy:
-    """Return plain training on the part of the data that its preparation keeps."""
-    return LabStrategy(
-        lambda given, preparation: replace(sb.traditional(), name=name, subset=preparation.subset),
-        options,
-        prepare,
-        trains_models=bool(options),  # the options set for which share of the run
-        classifies=classifies,
-    )
+    known = {"prepare": prepare, "trains_models": True, "classifies": True}
+    return _on_part(name, make, *options, "keep", "models", "young", **known)
 
 
 def _sb(given: StrategyOptions) -> sb.Strategy:
@@ -178,7 +169,7 @@ def _brief(given: StrategyOptions) -> sb.Strategy:
 
 def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
     assert preparation.reference is not None
-    return sb.rho_loss(preparation.reference, given.rate, schedule=given.schedule)
+    return sb.rho_loss(preparation.reference, given.rate, schedule=_after(given))
 
 
 def _proxy(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
@@ -192,6 +183,7 @@ def _random(
     return make(given.rate, draw=given.draw, schedule=sb.Schedule(start=given.random_warmup))
 
 
+_BY_LOSS: dict[str, Any] = {"measure": "loss", "bias": 0.0}
 _RHO_LOSS = LabStrategy(
     _rho_loss,
     ("rate", "warmup", "young"),
@@ -200,89 +192,78 @@ _RHO_LOSS = LabStrategy(
 )
 
 STRATEGIES: Mapping[str, LabStrategy] = {
-    "traditional": _simple(lambda _: sb.traditional()),
+    "traditional": _arm(_plain),
     # What chance does: plain training with another seed, compared with plain training.
-    "reseeded": replace(
-        _simple(lambda _: replace(sb.traditional(), name="reseeded")), reseeded=True
-    ),
+    "reseeded": _arm(lambda given: replace(_plain(given), name="reseeded"), reseeded=True),
     # A bound, because it uses what nobody can know: the right labels, and what is a copy.
-    "oracle": _kept("oracle", lambda setup, given: prepare_oracle(setup), classifies=True),
+    "oracle": _on_part(
+        "oracle", _plain, prepare=lambda setup, _: prepare_oracle(setup), classifies=True
+    ),
     # What a person would do with a list of labels that look wrong, and with a list of copies.
-    "cleaned": _kept(
+    "cleaned": _on_part(
         "cleaned",
-        lambda setup, given: prepare_cleaned(setup, share=given.young),
+        _plain,
         "young",
+        prepare=lambda setup, given: prepare_cleaned(setup, share=given.young),
+        trains_models=True,
         classifies=True,
     ),
-    "unique": _kept("unique", lambda setup, given: prepare_unique(setup)),
-    "random-backprop": _simple(_random, *_RANDOM),
-    "random-scored": _simple(partial(_random, make=sb.random_scored), *_RANDOM),
-    "selective-backprop": _simple(_sb, *_RANKED),
+    "unique": _on_part("unique", _plain, prepare=lambda setup, _: prepare_unique(setup)),
+    "random-backprop": _arm(_random, *_RANDOM),
+    "random-scored": _arm(partial(_random, make=sb.random_scored), *_RANDOM),
+    "selective-backprop": _arm(_sb, *_RANKED),
     "stale-sb": _remembering(sb.stale_sb),
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
-    "stale-sb-released": replace(
-        _simple(
-            lambda s: stale_sb_as_released(s.rate, epochs=s.stale, history=s.history),
-            *("rate", "history", "stale"),
-        ),
+    "stale-sb-released": _arm(
+        lambda given: stale_sb_as_released(given.rate, epochs=given.stale, history=given.history),
+        *("rate", "history", "stale"),
         leftovers=sb.Leftovers.FLUSH,
     ),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
-    "recorded-sb": _simple(
-        lambda s: sb.recorded_sb(s.rate, draw=s.draw, schedule=s.schedule),
+    "recorded-sb": _arm(
+        lambda given: sb.recorded_sb(given.rate, draw=given.draw, schedule=_after(given)),
         *("rate", "draw", "warmup"),
     ),
     "proxy-sb": LabStrategy(
-        _proxy, _RANKED, lambda setup, given: prepare_proxy(setup), classifies=True
+        _proxy, _RANKED, lambda setup, _: prepare_proxy(setup), classifies=True
     ),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
-    "el2n": _pruned("el2n", lambda _: sb.traditional()),
+    "el2n": _pruned("el2n", _plain),
     "el2n-random": _pruned("el2n-random", _random, *_RANDOM),
-    "grand": _pruned("grand", lambda _: sb.traditional(), gradients=True),
-    "kath18": replace(_simple(lambda s: sb.kath18(1 / s.rate), "rate"), classifies=True),
+    "grand": _pruned("grand", _plain, gradients=True),
+    "kath18": _arm(lambda given: sb.kath18(1 / given.rate), "rate", classifies=True),
     # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
-    "kath18-published": replace(
-        _simple(
-            lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
-        ),
+    "kath18-published": _arm(
+        lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5))),
         classifies=True,
     ),
-    "kath18-loss": _simple(
-        lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule),
-        "rate",
-        "warmup",
+    "kath18-loss": _arm(
+        lambda given: sb.kath18(1 / given.rate, **_BY_LOSS, schedule=_after(given)),
+        *("rate", "warmup"),
     ),
     # In revision 1, the gate's looks at losses were counted as cost.
-    "kath18-loss-gated": replace(
-        _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"), revision=2
+    "kath18-loss-gated": _arm(
+        lambda given: sb.kath18(1 / given.rate, **_BY_LOSS), "rate", revision=2
     ),
-    "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
-    "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "top-k": _scheduled(sb.top_k),
+    "low-k": _scheduled(sb.low_k),
     "rho-loss": _RHO_LOSS,
     # Five trainings on the same data, such as those of a search, share one reference.
     "rho-loss-shared": replace(_RHO_LOSS, trainings=5),
-    "infobatch": _simple(lambda _: sb.infobatch()),
-    "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
-    "easy-skip": _simple(lambda _: sb.easy_skip()),
-    "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "infobatch": _arm(lambda _: sb.infobatch()),
+    "kakurenbo": _arm(lambda given: sb.kakurenbo(schedule=_after(given)), "warmup"),
+    "easy-skip": _arm(lambda _: sb.easy_skip()),
+    "tail-sft": _scheduled(sb.tail_sft),
     # Revision 1 never stopped selecting, weighted rows, and waited for two losses of each example.
-    "auto": replace(_simple(_auto), revision=2),
-    "auto-trim": _simple(partial(_auto, trim=True)),
+    "auto": _arm(_auto, revision=2),
+    "auto-trim": _arm(partial(_auto, trim=True)),
     # Its selection ends when the average example was trained on 2.5 times, not nine times.
-    "auto-brief": _simple(_brief),
+    "auto-brief": _arm(_brief),
 }
 
-BOUNDS = ("reseeded", "oracle")
-"""Bounds for all other strategies; nobody would use them."""
-
-DEFAULT_STRATEGIES = (
-    "traditional",
-    "random-backprop",
-    "random-scored",
-    "selective-backprop",
-    "auto",
-)
+BOUNDS = ("reseeded", "oracle")  # for all other strategies; nobody would use them
+DEFAULT_STRATEGIES = "traditional,random-backprop,random-scored,selective-backprop,auto"
 
 
 def find_strategy(name: str) -> LabStrategy:
@@ -304,7 +285,6 @@ def find_strategy(name: str) -> LabStrategy:
 
 @cache
 def _canonical(name: str) -> str:
-    """Return the usual name of a strategy with its treatments."""
     typed, *treatments = name.split("+")
     base = find_name("strategy", typed, STRATEGIES)
     more = [find_name("treatment", each, TREATMENTS) for each in treatments]

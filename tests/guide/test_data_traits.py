@@ -12,10 +12,9 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.guide._advice.traits import estimate_wrong_labels
-from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.noise import NoiseKind
 
 
 def classified(examples: int, wrong: float = 0.0, shares=(0.25,) * 4) -> TensorDataset:

@@ -102,13 +102,6 @@ def test_what_preparing_costs_is_what_all_the_nets_together_saw(monkeypatch, arm
     assert run.meter.prepared == pytest.approx(PREPARED[arm])
 
 
-@pytest.mark.parametrize("arm", PRUNED)
-def test_a_pruned_arm_meets_what_is_kept_and_nothing_else(arm):
-    run = trained(arm)
-    assert run.points[-1].candidates == 3 * EXAMPLES / 2
-    assert run.points[-1].epoch == 1.5
-
-
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_budget_ends_every_arm_within_a_batch_and_a_window_of_scoring(arm):
     rate, budget = 1 / 2, 5.0
@@ -139,16 +132,7 @@ def test_a_budget_that_preparing_uses_up_is_refused_with_both_numbers(arm):
         run.advance()
 
 
-TOGETHER = (
-    "el2n",
-    "grand",
-    "rho-loss",
-    "proxy-sb",
-    "recorded-sb",
-    "easy-skip",
-    "auto",
-    "kakurenbo",
-)
+TOGETHER = ("el2n", "grand", "rho-loss", "proxy-sb", "recorded-sb", "easy-skip", "kakurenbo")
 
 
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"cost": 5.0, "young": 1 / 10, "keep": 0.9}])

@@ -4,20 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fixture_lab import MeteredClock
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop_lab import meter as metering
-from selective_backprop_lab.meter import PHASES, Meter, Price
+from selective_backprop_lab.meter import Meter, Price
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return MeteredClock(monkeypatch)
 
 
 @given(
@@ -39,22 +33,6 @@ def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost
     assert meter.cost(scored) == pytest.approx(expected)
     # a check is a forward of the model itself, whatever the scorer costs
     assert meter.cost(scored, checked) == pytest.approx(expected + checked / 300)
-
-
-def test_every_phase_is_told_and_together_they_are_all_the_seconds(clock):
-    meter = Meter(1, CPU)
-    assert meter.phases == dict.fromkeys(PHASES, 0.0)
-    meter.start()
-    clock.tick()
-    with meter.stopwatch.phase("forward"):
-        clock.tick()
-        with meter.stopwatch.phase("score"):
-            clock.tick()
-            clock.tick()
-    meter.stop()
-    expected = dict.fromkeys(PHASES, 0.0) | {"other": 1.0, "forward": 1.0, "score": 2.0}
-    assert meter.phases == expected
-    assert meter.seconds == 4.0
 
 
 def test_cpu_seconds_are_this_process_s_and_stand_still_with_the_meter(monkeypatch):

@@ -70,12 +70,6 @@ def test_a_reference_loss_comes_from_a_model_that_never_trained_on_the_example(m
     assert len(models[0].seen | models[1].seen) == EXAMPLES
 
 
-# Two epochs; of the halves, each of two batches, a quarter of a run is one batch of 64.
-@pytest.mark.parametrize(("share", "passes"), [(1 / 2, 1.0), (1 / 4, 1 / 2), (1e-6, 1 / 2)])
-def test_a_reference_costs_what_both_halves_trained_and_a_look_at_everything(share, passes):
-    assert prepare_reference(task(), share=share).cost == pytest.approx(passes + 1 / 3)
-
-
 @pytest.mark.parametrize("keep", [0.8, 0.9, 1.0])
 def test_pruning_keeps_the_share_that_scores_highest(keep):
     outfit = prepare_pruned(task(), keep=keep, models=2, share=1 / 2)
@@ -85,17 +79,6 @@ def test_pruning_keeps_the_share_that_scores_highest(keep):
     left = subset.scores[~subset.mask()]
     assert not len(left) or kept.min() >= left.max()
     assert outfit.price == outfits.Price()
-
-
-@pytest.mark.parametrize(("models", "share"), [(1, 1 / 2), (3, 1 / 2), (2, 1 / 4)])
-@pytest.mark.parametrize(("gradients", "look"), [(False, 1 / 3), (True, 1.0)])
-def test_pruning_costs_what_the_young_models_trained_and_a_look_by_each(
-    models, share, gradients, look
-):
-    outfit = prepare_pruned(task(), keep=0.9, models=models, share=share, gradients=gradients)
-    assert outfit.cost == pytest.approx(models * (2 * share + look))
-    assert outfit.cost == outfit.subset.cost
-    assert ("GraNd" if gradients else "EL2N") in outfit.subset.source
 
 
 def test_young_models_are_trained_and_differ_from_one_another_and_from_the_run_s_own():

@@ -52,14 +52,6 @@ def test_what_chooses_by_score_warms_up_for_a_fraction_of_the_run_and_nothing_el
     assert strategy(name).schedule == expected
 
 
-@pytest.mark.parametrize("name", sorted(OWN_SCHEDULE))
-def test_a_method_with_a_schedule_of_its_own_keeps_it_whatever_the_warm_up(name):
-    made = strategy(name).schedule
-    for warmup in (0.0, 0.4, 0.9):
-        assert made == strategy(name, replace(CHOSEN, warmup=warmup)).schedule
-    assert made.gate is not None or made.end < 1.0 or made.warmup_epochs > 0
-
-
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [

@@ -1,4 +1,1 @@
-"""Turn the frame of evaluations into numbers and words: queries, estimates, tables and findings.
-
-Nothing is drawn here. Read `queries.py` and `comparison.py` first.
-"""
+"""Turn the frame of evaluations into numbers and words. Read `queries.py` first."""

@@ -2,11 +2,10 @@
 
 A comparison is a frame of evaluations (see `records.frame`) of runs that may be compared, with one
 more column, `label`: the arm (strategy), with its length if lengths differ. The longest runs come
-first. Within a length, the order is traditional training, the controls, the methods by name. The
-index is the order in which the records were read.
+first. Within a length, the order is traditional training, the controls, the methods by name.
 
 Runs of different data or models are never compared. `facts.notes` puts all other differences into
-words (code, versions, hardware, recipe), and every table and page shows them.
+words, and every table and page shows them.
 """
 
 import json
@@ -58,7 +57,9 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
         )
     if evaluations.machine.nunique() > 1:  # which `facts.origins` says
         evaluations = evaluations.assign(seconds=math.nan, cpu_seconds=math.nan)
-    named = evaluations.assign(label=evaluations.arm, rank=evaluations.arm.map(_rank))
+    first = dict(zip((BASELINE, *CONTROLS), range(-3, 0), strict=True))
+    ranks = evaluations.arm.map(lambda arm: first.get(arm, 0))
+    named = evaluations.assign(label=evaluations.arm, rank=ranks)
     if len(lengths(evaluations)) > 1:
         units = evaluations.unit.map(lambda unit: " s" if unit == "seconds" else "")
         named.label += " @ " + evaluations.length.map("{:g}".format) + units
@@ -92,10 +93,7 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFrame, list[str]]:
-    """Return the largest group of runs that share some options, and how the others differ.
-
-    Without `names`, all options except the seed count. Of equally large groups, the newest wins.
-    """
+    """Return the largest (then newest) group of runs that share some or all options but seeds."""
 
     def options(config: Mapping[str, Any]) -> dict[str, str]:
         chosen = {name for name in config if not names or name.split(".")[0] in names}
@@ -146,7 +144,8 @@ def ranking(comparison: pd.DataFrame) -> list[str]:
         known, arm = counted(own), own.arm.iloc[0]
         if arm not in longest or (math.isnan(longest[arm][0]) and len(known)):
             longest[arm] = (final_error(known).mean, label)
-    return [label for _, label in sorted(longest.values(), key=lambda each: _nan_last(each[0]))]
+    ranked = sorted(longest.values(), key=lambda each: (math.isnan(each[0]), each[0]))
+    return [label for _, label in ranked]
 
 
 def leaders(comparison: pd.DataFrame, count: int) -> list[str]:
@@ -170,12 +169,3 @@ def measure_of(comparison: pd.DataFrame) -> Measure:
 def as_text(value: Any) -> str:
     """Return a value as messages show it; equal values give equal texts."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def _rank(arm: str) -> int:
-    first = (BASELINE, *CONTROLS)
-    return first.index(arm) if arm in first else len(first)
-
-
-def _nan_last(value: float) -> tuple[bool, float]:
-    return math.isnan(value), value

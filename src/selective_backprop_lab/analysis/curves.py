@@ -67,8 +67,8 @@ class Curve:
 def curve(runs: pd.DataFrame, axis: str, column: str = "error") -> Curve:
     """Return a column of one arm's runs along an axis, averaged over seeds at equal progress.
 
-    If seeds were evaluated at different moments, they are interpolated at the moments of the seed
-    with the fewest. Seeds without a place on the axis are left out.
+    Seeds are interpolated at the moments of the seed with the fewest. Seeds without a place on the
+    axis are left out.
     """
     placed = runs[(runs.evaluations > 0) & runs[axis].notna()]
     seeds = [own for _, own in placed.groupby(BY_SEED)]

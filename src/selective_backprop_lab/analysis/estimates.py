@@ -44,10 +44,7 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """The p-value of Student's t-test: how likely a mean this far from zero is by chance.
-
-        It is below 0.05 if the interval leaves zero out, and NaN without an interval.
-        """
+        """The p-value of Student's t-test that the mean is zero; NaN without an interval."""
         if not self.half_width:
             return float(not self.mean)
         errors = abs(self.mean) / self.half_width * t_quantile(max(2, self.seeds))
@@ -65,11 +62,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
-    """Return the mean of one value per seed, with an interval from three seeds on.
-
-    The half-width is at least `resolution`, the least difference between two values that can be
-    seen.
-    """
+    """Return the mean over seeds and, from three on, its interval, at least a `resolution` wide."""
     n = len(values)
     if n == 0:
         return Estimate(math.nan, math.nan, 0)

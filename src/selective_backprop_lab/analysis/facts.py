@@ -7,9 +7,8 @@ import pandas as pd
 
 from selective_backprop_lab.analysis.comparison import DATA, OF_THE_ARM, arms, as_text, lengths
 from selective_backprop_lab.analysis.queries import BASELINE, counted, metered
-from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.budget import Budget, schedule_note
 from selective_backprop_lab.records.frame import each_run, runs_of
-from selective_backprop_lab.training.lr_schedule import schedule_note
 
 _NOT_THE_RECIPE = OF_THE_ARM | {*DATA, "model"}
 _SHARES = {0.1: "a tenth", 0.2: "a fifth", 0.25: "a quarter", 0.333: "a third", 0.5: "half"}
@@ -125,7 +124,6 @@ def seeds_of(seeds: Sequence[int]) -> str:
 
 
 def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the options of the recipe in which runs differ, with all their values."""
     keys = sorted({key for config in runs.config for key in config if _root(key) not in OF_THE_ARM})
     values = {key: runs.config.map(lambda config, key=key: _value(config.get(key))) for key in keys}
     return {key: [*own.unique()] for key, own in values.items() if own.nunique() > 1}

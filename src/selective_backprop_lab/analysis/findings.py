@@ -1,8 +1,7 @@
 """What a comparison shows: which arms gain, in words, and what to do next.
 
 The gain of an arm at a length is its final error minus its rival's, seed by seed. The rival is the
-best traditional training of any length up to the same cost; it is chosen on the same seeds, among
-the lengths that share the most of them. Holm's correction covers all gains of a comparison.
+best traditional training of any length up to the same cost.
 """
 
 import math
@@ -12,19 +11,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.comparison import CONTROLS, arms, length, measure_of
 from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, VERDICTS, Estimate, holm
 from selective_backprop_lab.analysis.facts import data_words, listed
-from selective_backprop_lab.analysis.queries import (
-    BASELINE,
-    best_traditional,
-    cost_as_much,
-    cost_of,
-    counted,
-    final_difference,
-    final_error,
-    passes_to,
-)
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.strategies import BOUNDS
@@ -59,19 +49,19 @@ class Gain:
     @property
     def cost(self) -> float:
         """The cost of the arm, in passes."""
-        return cost_of(self.runs)
+        return queries.cost_of(self.runs)
 
 
 def gains(comparison: pd.DataFrame) -> list[Gain]:
     """Return the gain of every arm except traditional, at each of its lengths."""
-    known = counted(comparison)
-    plain = [*arms(known[known.arm == BASELINE]).values()]
+    known = queries.counted(comparison)
+    plain = [*arms(known[known.arm == queries.BASELINE]).values()]
     found = []
-    for own in arms(known[known.arm != BASELINE]).values():
+    for own in arms(known[known.arm != queries.BASELINE]).values():
         # Without one of the same cost, a longer traditional training might have been better.
-        fair = any(cost_as_much(own, other) for other in plain)
-        rival = best_traditional(known, own) if fair else known[:0]
-        found.append((own, rival, final_difference(own, rival)))
+        fair = any(queries.cost_as_much(own, other) for other in plain)
+        rival = queries.best_traditional(known, own) if fair else known[:0]
+        found.append((own, rival, queries.final_difference(own, rival)))
     sides = holm([change for *_, change in found])
     return [Gain(*each, VERDICTS.get(side, "")) for each, side in zip(found, sides, strict=True)]
 
@@ -87,15 +77,15 @@ class Conclusion(NamedTuple):
 def conclusion(comparison: pd.DataFrame) -> Conclusion:
     """Say where the best plain training and the best arm end, and whether the arm gains.
 
-    The best arm is the one with the lowest final error of those that gain, at the least cost at
-    which it gains. If no arm gains, it is the one that comes nearest to a gain.
+    The best arm has the lowest final error of those that gain, at the least cost at which it gains,
+    or is nearest to a gain.
     """
     judged = _answering(gains(comparison))
     why, todo = _unanswered(comparison, judged)
     known = [each for each in judged if math.isfinite(each.change.mean)]
     if not known:
         return Conclusion("Cannot be said", why, todo)
-    best, plain = _best(known), _by_length(comparison, BASELINE)
+    best, plain = _best(known), _by_length(comparison, queries.BASELINE)
     ends = f"{_error(best.runs)} after {best.length}"
     ends += f" ({with_interval(best.change, signed=True)} {measure_of(comparison).step})"
     if why:
@@ -119,7 +109,7 @@ def _best(known: Sequence[Gain]) -> Gain:
     gaining = [each for each in known if each.verdict == "gains"]
     if not gaining:
         return min(known, key=lambda each: each.change.mean)
-    lowest = min(gaining, key=lambda each: final_error(each.runs).mean).arm
+    lowest = min(gaining, key=lambda each: queries.final_error(each.runs).mean).arm
     return min((each for each in gaining if each.arm == lowest), key=lambda each: each.cost)
 
 
@@ -144,13 +134,13 @@ def _answering(judged: list[Gain]) -> list[Gain]:
 
 def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
     """Return why there is no verdict at all, and what to do; empty if there is a verdict."""
-    if not _by_length(comparison, BASELINE):
-        why = f"There is no verdict: no run of plain training ({BASELINE}) is finished."
-        return why, f"run it as well (--strategies {BASELINE},…); finished runs are kept."
+    if not _by_length(comparison, queries.BASELINE):
+        why = f"There is no verdict: no run of plain training ({queries.BASELINE}) is finished."
+        return why, f"run it as well (--strategies {queries.BASELINE},…); finished runs are kept."
     if not judged:
-        return f"There is no verdict: nothing but {BASELINE} has finished a run.", ""
+        return f"There is no verdict: nothing but {queries.BASELINE} has finished a run.", ""
     if all(each.rival.empty for each in judged):
-        why = f"There is no verdict: no {BASELINE} run cost as much as a strategy did."
+        why = f"There is no verdict: no {queries.BASELINE} run cost as much as a strategy did."
         return why, "give all strategies the same cost, such as --budget 8."
     seeds = max(each.change.seeds for each in judged)
     if seeds < ENOUGH_SEEDS:
@@ -163,18 +153,16 @@ def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, 
 
 
 def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say where the rival ended, and among which lengths it is the best."""
     ends, after = _error(best.rival), length(best.rival)
     if len(plain) == 1:
         return f"ends at {ends} after {after}"
-    lowest = min(plain, key=lambda own: final_error(own).mean)
+    lowest = min(plain, key=lambda own: queries.final_error(own).mean)
     upto = best.length if best.length.unit == "cost" else f"{best.cost:.3g} passes"
     part = "" if length(lowest) == after else f"of up to {upto} "
     return f"{part}does best after {after}: {ends}"
 
 
 def _of_others(known: Sequence[Gain], best: Gain) -> str:
-    """Say at which other lengths the best arm does not gain, and which other arms do."""
     own = [each for each in known if each.arm == best.arm and each.verdict in ("level", "loses")]
     said = [f"after {each.length} it {_verb(each)}" for each in own]
     gaining = dict.fromkeys(each.arm for each in known if each.verdict == "gains")
@@ -184,35 +172,32 @@ def _of_others(known: Sequence[Gain], best: Gain) -> str:
 
 
 def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say what longer training does to the best arm, or how long plain training takes to catch up.
-
-    The text begins with a blank; it is empty if no longer training was run.
-    """
+    """Say what longer training does to the best arm, or when plain training catches up."""
     if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
         return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
-    longest = cost_of(plain[-1])
-    if best.length.unit == "seconds" or longest <= best.cost or cost_as_much(plain[-1], best.runs):
+    longest = queries.cost_of(plain[-1])
+    if (
+        best.length.unit == "seconds"
+        or longest <= best.cost
+        or queries.cost_as_much(plain[-1], best.runs)
+    ):
         return ""
-    passes = passes_to(comparison, final_error(best.runs).mean)
+    passes = queries.passes_to(comparison, queries.final_error(best.runs).mean)
     if passes is None:
         return f" Plain training does not end as low within {longest:.3g} passes."
     return f" Plain training needs {passes / best.cost:.1f} times the passes to end as low."
 
 
 def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:
-    """Whether the longest training ends higher than a shorter one, by more than the interval.
-
-    None if there is only one length, or too few seeds.
-    """
+    """Whether the longest training ends higher than a shorter one; None if that is unknown."""
     *shorter, longest = lengths
-    sides = {final_difference(longest, own).against() for own in shorter}
+    sides = {queries.final_difference(longest, own).against() for own in shorter}
     return None if not sides or "unknown" in sides else "higher" in sides
 
 
 def _by_length(comparison: pd.DataFrame, arm: str) -> list[pd.DataFrame]:
-    """Return an arm's finished runs, the cheapest length first."""
-    known = counted(comparison)
-    return sorted(arms(known[known.arm == arm]).values(), key=cost_of)
+    known = queries.counted(comparison)
+    return sorted(arms(known[known.arm == arm]).values(), key=queries.cost_of)
 
 
 def _verb(each: Gain) -> str:
@@ -221,10 +206,9 @@ def _verb(each: Gain) -> str:
 
 def _error(runs: pd.DataFrame) -> str:
     measure = measure_of(runs)
-    return f"{final_error(runs).mean:.2f}{measure.unit} {measure.name}"
+    return f"{queries.final_error(runs).mean:.2f}{measure.unit} {measure.name}"
 
 
 def _some(words: Sequence[str]) -> str:
-    """List the first words in a sentence, and say how many more there are."""
     more = len(words) - _MOST_NAMED
     return listed(words if more < 2 else [*words[:_MOST_NAMED], f"{more} more"])

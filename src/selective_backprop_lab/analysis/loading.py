@@ -18,10 +18,7 @@ _UNSHOWN = "The page does not show the examples of this run."
 
 
 def read_comparable(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """Read the evaluations that may be compared, and say what is left out and why.
-
-    If records do not belong together, the largest group is kept; see `comparable`.
-    """
+    """Read the evaluations that may be compared, and say what is left out and why."""
     evaluations, problems = _read(places)
     kept, left_out = comparable(evaluations)
     advice = "Left out; to compare them, move them to a separate folder."
@@ -59,7 +56,6 @@ def read_histories(evaluations: pd.DataFrame) -> tuple[Mapping[Path, ExampleHist
 
 
 def _read(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """Read the evaluations of every record that can be read."""
     problems, found = list[str](), list[pd.DataFrame]()
     for path in _files(places):
         try:
@@ -85,7 +81,6 @@ def _read(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _files(places: Sequence[str | Path]) -> list[Path]:
-    """Return the records in some places, each once."""
     found: dict[Path, Path] = {}
     for place in map(Path, places):
         if not place.is_dir() and not is_recorded(place):

@@ -1,8 +1,7 @@
 """Questions to evaluations: where runs end, how soon they get there, and how they get there.
 
 Each question takes the evaluations of one arm at one length, as rows of `records.frame`, and
-returns one number for each seed. `estimate` turns these into a mean with an interval. Nothing picks
-a best evaluation or a best seed.
+returns one number for each seed. Nothing picks a best evaluation or a best seed.
 """
 
 import math
@@ -18,6 +17,7 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 BASELINE = "traditional"
 BY_SEED = "seed"
 _SAME_COST, _SAME_BUDGET = 0.03, 0.1
+_RAREST = 3  # classes
 
 
 def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -33,8 +33,7 @@ def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
 def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """Return the mean of a column over the last tenth of the evaluations, by seed.
 
-    The best evaluation would be too optimistic, and more so for a strategy with a noisier curve,
-    because it is chosen by the test error.
+    The best evaluation would be too optimistic, and more so for a strategy with a noisier curve.
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
@@ -66,10 +65,7 @@ def metered(runs: pd.DataFrame, name: str) -> pd.Series:
 
 
 def reached(runs: pd.DataFrame, target: float, axis: str = "seconds") -> pd.Series:
-    """Return where on an axis an evaluation first had at most the target error, by seed.
-
-    Nothing is interpolated. It is infinite for a seed that never reached the target.
-    """
+    """Return where an evaluation first had at most the target error, by seed, or infinity."""
     found = runs[runs.error <= target].groupby(BY_SEED)[axis].first()
     return found.reindex(runs[BY_SEED].unique(), fill_value=math.inf)
 
@@ -84,10 +80,7 @@ def span(*groups: pd.DataFrame, axis: str = "cost") -> tuple[float, float]:
 
 
 def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cost") -> pd.Series:
-    """Return the mean of the error curve between two places on an axis, by seed.
-
-    The curve is linear between evaluations. NaN if a run does not cover the places.
-    """
+    """Return the mean of the error curve between two places on an axis, by seed, or NaN."""
 
     def of_seed(run: pd.DataFrame) -> float:
         x, y = run[axis].to_numpy(float), run.error.to_numpy(float)
@@ -124,13 +117,11 @@ def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "erro
 
 
 def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the best traditional training that cost no more than some runs.
+    """Return the best traditional training that cost no more than some runs: an arm's rival.
 
-    The *gain* of an arm is its final error minus that of this rival. The rival may be shorter than
-    the arm, because anyone can stop traditional training earlier. Costs that are equal by
-    `cost_as_much` count as no more. Only lengths that share the most seeds with the runs can be the
-    rival, and the best is chosen on these seeds: one lucky seed of a length is no rival. There are
-    no rows if all cost more or diverged.
+    It may be shorter than the arm, because anyone can stop traditional training earlier. Only
+    lengths that share the most seeds with the runs can be the rival, and the best is chosen on
+    these seeds: one lucky seed is no rival. There are no rows if all cost more or diverged.
     """
     known = counted(evaluations)
     traditional = known[known.arm == BASELINE]
@@ -154,9 +145,8 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:
     """Return how many passes traditional training takes to end, on average, at an error or lower.
 
-    Between the lengths that were run, the mean final value of the column is interpolated linearly
-    in the logarithm of the length. The answer is at least the cost of the shortest length, or None
-    if no length ends low enough.
+    Between lengths, the mean is interpolated linearly in the logarithm of the length. The answer is
+    at least the cost of the shortest length, or None if no length ends low enough.
     """
     known = counted(evaluations)
     lengths = known[known.arm == BASELINE].groupby(["unit", "length"])
@@ -179,7 +169,7 @@ def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether the costs of two arms differ by at most 3 %, or 10 % if their budgets are equal.
 
     Runs end only after a whole batch, which exceeds a budget for few examples by more. Arms with
-    the same budget in seconds cost the same, however many passes they made, if seconds compare.
+    the same budget in seconds cost the same if seconds compare.
     """
     lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
     unit = lengths.pop()[1] if len(lengths) == 1 else None
@@ -187,3 +177,73 @@ def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
         return True
     most = _SAME_BUDGET if unit == "cost" else _SAME_COST
     return abs(cost_of(one) / cost_of(other) - 1.0) <= most
+
+
+def is_skewed(evaluations: pd.DataFrame) -> bool:
+    """Whether the classes of a run's training data were made unequal on purpose."""
+    return any(config.get("composition.skew") for config in evaluations.config)
+
+
+def is_binary(evaluations: pd.DataFrame) -> bool:
+    """Whether a run's data have two classes."""
+    return bool(evaluations.ranking.notna().any())
+
+
+def balanced_error(runs: pd.DataFrame) -> pd.Series:
+    """Return what the error, in percent, would be if all classes were equally frequent."""
+    return _by_class(runs, lambda errors, shares: _mean(errors, None))
+
+
+def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
+    """Return what the error, in percent, would be with the training data's shares of classes."""
+    return _by_class(runs, _mean)
+
+
+def _mean(errors: np.ndarray, weights: np.ndarray | None) -> float:
+    known = np.isfinite(errors) if weights is None else np.isfinite(errors) & (weights > 0)
+    weights = None if weights is None else weights[known]
+    return float(np.average(errors[known], weights=weights)) if known.any() else math.nan
+
+
+def macro_recall(runs: pd.DataFrame) -> pd.Series:
+    """Return the recall in percent (the share that is recognised), as a mean over classes."""
+    return 100.0 - balanced_error(runs)
+
+
+def rare_recall(runs: pd.DataFrame) -> pd.Series:
+    """Return the mean recall, in percent, of the three classes that are rarest in training."""
+
+    def recall(errors: np.ndarray, shares: np.ndarray) -> float:
+        rarest = np.argsort(shares, kind="stable")[:_RAREST]
+        return 100.0 - float(np.mean(errors[rarest]))
+
+    return _by_class(runs, recall)
+
+
+def area_under_curve(runs: pd.DataFrame) -> pd.Series:
+    """Return how often, in percent, the second class's examples rank above the first's."""
+    return 100.0 * last_tenth(runs).groupby(BY_SEED).ranking.mean()
+
+
+def _by_class(runs: pd.DataFrame, measure: Callable[[np.ndarray, np.ndarray], float]) -> pd.Series:
+    def of_seed(own: pd.DataFrame) -> float:
+        shares = np.asarray(own.meters.iloc[0].get("class_shares", [math.nan]))
+        known = [errors for errors in own.class_errors if isinstance(errors, tuple)]
+        errors = np.mean(known, axis=0) if known else np.full(len(shares), math.nan)
+        return measure(errors, shares)
+
+    return by_seed(last_tenth(runs), of_seed)
+
+
+CLASS_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "as it\ncomes %": error_as_it_comes,
+    "macro-\nrecall %": macro_recall,
+    "rarest\nthree %": rare_recall,
+}
+"""The measures that a table shows if classes are skewed, by their headings."""
+
+BINARY_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "log-loss\n× 100": lambda runs: 100.0 * final(runs, "test_loss"),
+    "area under\ncurve %": area_under_curve,
+}
+"""The measures that a table shows if there are two classes, by their headings."""

@@ -5,23 +5,11 @@ from itertools import pairwise
 
 import pandas as pd
 
-from selective_backprop_lab.analysis.class_errors import (
-    BINARY_MEASURES,
-    CLASS_MEASURES,
-    is_binary,
-    is_skewed,
-)
+from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.comparison import arms, length, measure_of
 from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, estimate
 from selective_backprop_lab.analysis.facts import headline, listed, notes
 from selective_backprop_lab.analysis.findings import Gain, gains
-from selective_backprop_lab.analysis.queries import (
-    BASELINE,
-    at_end,
-    counted,
-    final_error,
-    resolution,
-)
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
 from selective_backprop_lab.records.frame import is_text, runs_of
 
@@ -30,14 +18,11 @@ Columns = dict[Column, Callable[[pd.DataFrame], str]]
 
 
 def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
-    """Return the table of a comparison: what ran, the rows, the notes.
-
-    A narrow terminal keeps only the seconds that the axis names.
-    """
+    """Return the table of a comparison; a narrow terminal keeps only the seconds of the axis."""
     judged = gains(comparison)
     columns: Columns = {
         Column(f"final\n{measure_of(comparison).heading}"): lambda runs: with_interval(
-            final_error(runs)
+            queries.final_error(runs)
         ),
         **_gains(comparison, judged),
         **_costs(axis),
@@ -45,7 +30,7 @@ def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
     }
     found, rows = arms(comparison), []
     for label, own in found.items():
-        known = counted(own)
+        known = queries.counted(own)
         left_out = len(runs_of(own)) - known.seed.nunique()
         name = label + (f" ({left_out} unfinished)" if left_out else "")
         rows.append([name, *(cell(known) if len(known) else "–" for cell in columns.values())])
@@ -69,10 +54,9 @@ def records_table(comparison: pd.DataFrame) -> Table:
 
 
 def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
-    """Return the columns of gains; none if there is nothing to compare."""
     of = {each.label: each for each in judged}
-    known = counted(comparison)
-    plain = known[known.arm == BASELINE]
+    known = queries.counted(comparison)
+    plain = known[known.arm == queries.BASELINE]
     if plain.empty or not judged:
         return {}
 
@@ -98,10 +82,8 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
 
 
 def _costs(axis: str) -> Columns:
-    """Return the columns of costs."""
-
     def mean(along: str, write: Callable[[float], str]) -> Callable[[pd.DataFrame], str]:
-        return lambda runs: write(at_end(runs, along).mean())
+        return lambda runs: write(queries.at_end(runs, along).mean())
 
     cpu = 6 if axis == "cpu_seconds" else 1
     return {
@@ -114,10 +96,9 @@ def _costs(axis: str) -> Columns:
 
 
 def _by_class(comparison: pd.DataFrame) -> Columns:
-    """Return the columns of measures by class if data are skewed, and for two classes."""
-    shown = CLASS_MEASURES if is_skewed(comparison) else {}
-    if is_binary(comparison):
-        shown = {**shown, **BINARY_MEASURES}
+    shown = queries.CLASS_MEASURES if queries.is_skewed(comparison) else {}
+    if queries.is_binary(comparison):
+        shown = {**shown, **queries.BINARY_MEASURES}
     return {
         Column(name, expendable=7): lambda runs, measure=measure: with_interval(
             estimate([*measure(runs)])
@@ -127,7 +108,7 @@ def _by_class(comparison: pd.DataFrame) -> Columns:
 
 
 def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
-    measure, known = measure_of(comparison), counted(comparison)
+    measure, known = measure_of(comparison), queries.counted(comparison)
     lines = [
         f"Final {measure.name}: mean over the last tenth of a run's evaluations; ± 95 % t-interval "
         "over seeds."
@@ -136,29 +117,30 @@ def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
         together = sum(bool(each.verdict) for each in judged)
         corrected = f" after Holm's correction for {together} gains" if together > 1 else ""
         lines += [
-            f"Gain: the strategy's final {measure.name} minus that of plain training ({BASELINE}), "
+            f"Gain: the strategy's final {measure.name} minus that of plain training "
+            f"({queries.BASELINE}), "
             "seed by seed; below 0 the strategy is better. Plain training is taken at its best "
             "length up to the same cost, chosen on the same seeds.",
             f"Verdict: gains or loses if the interval of the gain excludes 0{corrected}, else "
             "level.",
         ]
         if without := [each.label for each in judged if each.rival.empty]:
-            lines.append(f"No gain of {listed(without)}: no {BASELINE} run cost as much.")
+            lines.append(f"No gain of {listed(without)}: no {queries.BASELINE} run cost as much.")
     lines.append(
         "Cost: in passes. Training on every example once is one pass; scoring an example costs a "
         "third of training on it. Scored and trained count examples. Seconds exclude evaluation."
     )
     if any(known.groupby("label").seed.nunique() < ENOUGH_SEEDS):
         lines.append(f"With fewer than {ENOUGH_SEEDS} seeds there is no interval and no verdict.")
-    if least := resolution(known):
+    if least := queries.resolution(known):
         lines.append(f"One test example is {least:.2g} points; intervals are at least as wide.")
-    if is_skewed(comparison):
+    if queries.is_skewed(comparison):
         lines.append(
             "Classes are skewed. As it comes: the error if classes were as frequent as in the "
             "training data, by the right labels. Macro-recall: the share of a class that is "
             "recognised, as a mean over classes; rarest three: over the three rarest in training."
         )
-    if is_binary(comparison):
+    if queries.is_binary(comparison):
         lines.append(
             "Log-loss: mean cross-entropy on the test set, in nats. Area under curve: how often "
             "a test example of the second class gets a higher score than one of the first class."

@@ -34,8 +34,8 @@ class Column:
 class Table:
     """A table of texts, which `console.print` fits into a terminal.
 
-    A remark in brackets at the end of a cell, as in "never (1 of 3)", is put on a line of its own
-    in a terminal, and in small print on the report's page.
+    Columns that matter least are left out if it does not fit, and a note says which. A remark in
+    brackets at the end of a cell is put on a line of its own, or in small print on a page.
     """
 
     columns: Sequence[Column | str]
@@ -51,11 +51,6 @@ class Table:
         return [Column(found[0].heading, True, found[0].expendable), *found[1:]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
-        """Print the table as wide as the terminal allows.
-
-        If it does not fit, the columns that matter least are left out, and a note says which.
-        """
-
         def fits(kept: Sequence[int], padding: int) -> bool:
             wide = options.update(max_width=_MOST)
             needed = Measurement.get(console, wide, self._set(kept, padding, ())).maximum
@@ -91,7 +86,6 @@ class Table:
         return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
 
     def _set(self, kept: Sequence[int], padding: int, notes: Sequence[str]) -> rich_table.Table:
-        """Return some columns as a terminal shows them."""
         table = rich_table.Table(
             title=Text(self.title) if self.title else None,
             caption=Text("\n".join(notes), justify="left") if notes else None,
@@ -114,16 +108,13 @@ class Table:
         for number, row in enumerate(self.rows):
             if number in self.ruled:
                 table.add_section()
-            name, *cells = (_stacked(row[i]) for i in kept)
+            name, *cells = (row[i].replace(" (", "\n(") for i in kept)
             table.add_row(Text(_folded(name)), *map(Text, cells))
         return table
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:
-    """Return a mean with its interval: "12.34 ± 0.05", with three decimals if that is narrow.
-
-    "12.34" if there are too few seeds for an interval, or they hardly differ; "–" for NaN.
-    """
+    """Return a mean with its interval, if known: "12.34 ± 0.05"; "–" for NaN."""
     if math.isnan(value.mean):
         return "–"
     digits = 3 if 0.0005 <= value.half_width < 0.01 else 2
@@ -163,11 +154,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.{int(1000 * share % 10 == 5)}f} %"
 
 
-def _stacked(cell: str) -> str:
-    return cell.replace(" (", "\n(")
-
-
 def _folded(name: str) -> str:
-    """Break a name that is too long for its column after a hyphen."""
     cut = 1 + name.rfind("-", 0, _NAME)
     return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"

@@ -1,7 +1,7 @@
 """The verdict on a claim, from an interval over seeds and a limit."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,9 +17,6 @@ class Verdict(StrEnum):
     OPEN = "cannot say"
 
 
-CLAIMS: Mapping[Verdict, str] = {each: each.value for each in Verdict}
-
-
 @dataclass(frozen=True)
 class Finding:
     """A claim, whether it holds, and the numbers in words."""
@@ -32,7 +29,7 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict in words, or why it does not count."""
-        return self.aside or CLAIMS[self.verdict]
+        return self.aside or self.verdict
 
 
 def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
@@ -61,10 +58,7 @@ def in_words(found: Estimate, unit: str) -> str:
 
 
 def tally(found: Iterable[Finding]) -> str:
-    """Return how many findings there are of each verdict: `agrees 2, cannot say 1`.
-
-    Findings that do not count come last, by their reason.
-    """
+    """Return how many findings there are of each verdict or reason: `agrees 2, cannot say 1`."""
     counts = Counter(finding.word for finding in found)
-    words = dict.fromkeys([*CLAIMS.values(), *counts])
+    words = dict.fromkeys([*Verdict, *counts])
     return ", ".join(f"{word} {counts[word]}" for word in words if counts[word])

@@ -1,7 +1,4 @@
-"""Time variants in interleaved rounds: medians of ratios, and how well they are known.
-
-This is the one harness for times: the command `bench` and `scripts/bench` both measure with it.
-"""
+"""Time variants in interleaved rounds: medians of ratios, and how well they are known."""
 
 import math
 import random
@@ -37,11 +34,7 @@ class Median:
 
 
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
-    """Run all arms once, then once per round in a new order, and yield what each returned.
-
-    Take ratios within a round: then changes of the machine's speed between rounds do not matter.
-    Take the median of these ratios over rounds: then a disturbed round does not matter either.
-    """
+    """Run all arms once, then once per round in a new order, and yield what each returned."""
     shuffle = random.Random(0).shuffle
     for arm in arms.values():
         arm()
@@ -63,13 +56,9 @@ def enough_rounds(
 ) -> list[dict[str, FOUND]]:
     """Take rounds until every quantity is known within `KNOWN`, or the time is up.
 
-    Args:
-        arms: what to run, by name.
-        quantities: functions of what the arms of a round returned; without any, the time decides.
-        seconds: no round begins later than this after the first round.
-        least: number of rounds that are taken in any case; None for `LEAST`.
-        most: the most rounds.
-        tell: called after each round with the number of rounds and the seconds so far.
+    A quantity is a function of what the arms of a round returned. No round begins later than
+    `seconds` after the first, but `least` rounds are taken (None for `LEAST`) and at most `most`.
+    `tell` is called after each round with the number of rounds and the seconds so far.
     """
     rounds: list[dict[str, FOUND]] = []
     begun = math.inf
@@ -87,10 +76,7 @@ def enough_rounds(
 
 
 def summarise(values: Sequence[float]) -> Median:
-    """Return the median and its interval from order statistics, which assume no distribution.
-
-    There must be a value. Of fewer than six, the lowest and highest are the interval's ends.
-    """
+    """Return the median and its interval from order statistics, which assume no distribution."""
     ordered = sorted(values)
     count = len(ordered)
     reach = 0.98 * math.sqrt(count)  # 1.96 standard deviations of a binomial with p = 1/2

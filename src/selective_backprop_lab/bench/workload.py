@@ -1,5 +1,6 @@
 """What `bench` trains: a model, some images, and a recipe."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader, on_device
-from selective_backprop_lab.data.made_up import find_images, is_shape
-from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.data.splits import Splits, stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 WINDOWS = 4  # per epoch: few, so that rounds are short; the start of an epoch weighs more for it
 
 
@@ -72,7 +73,8 @@ def make_workload(
     if not 0.0 < rate <= 1.0:
         raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
     window = max(recipe.batch_size, round(recipe.batch_size / rate))
-    data = find_images(recipe.data, root, made=WINDOWS * window)
+    made = is_shape(recipe.data)
+    data = made_up(recipe.data, WINDOWS * window) if made else load(recipe.data, root=root)
     total = len(data.train_labels)
     if total < window:
         raise sb.ConfigurationError(
@@ -80,7 +82,7 @@ def make_workload(
             f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
             "--rate"
         )
-    if not is_shape(recipe.data):
+    if not made:
         whole = min(WINDOWS, total // window) * window
         data = data.within(stratified_order(data.train_labels)[:whole])
     model = make_model(recipe.model, data, seed=0).to(device)
@@ -93,12 +95,7 @@ def make_workload(
 def all_scorers(
     device: torch.device, precision: Precision
 ) -> dict[str, tuple[sb.scorers.AbstractScorer, Precision]]:
-    """Return the scorers to time, each with the precision that it scores in.
-
-    All score in the training's precision, except for one that is named after the other. What
-    overlaps with training is only timed on a GPU. Scorers do not check themselves, because `bench`
-    compares them with exact scores.
-    """
+    """Return the scorers to time, each with the precision that it scores in."""
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16
     found: dict[str, tuple[sb.scorers.AbstractScorer, Precision]] = {
@@ -122,3 +119,28 @@ def bench_recipe(data: str) -> Recipe:
         raise sb.ConfigurationError(
             f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
         ) from None
+
+
+def is_shape(data: str) -> bool:
+    """Return whether `--data` describes images instead of naming a data set."""
+    return _SHAPE.fullmatch(data) is not None
+
+
+def made_up(shape: str, count: int) -> LabData:
+    """Make images of a shape such as `3x32x32/10`; some are easier to classify than others."""
+    found = _SHAPE.fullmatch(shape)
+    channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
+    classes = int(found[4] or 10) if found else 0
+    if height != width or not min(channels, height, classes):
+        raise sb.ConfigurationError(
+            f"--data {shape}: write channels, height and width of square images, and the number "
+            "of classes if it is not 10, such as 3x32x32/100"
+        )
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % classes
+    centres = torch.rand(classes, channels, height, width, generator=generator)
+    noise = torch.rand(count, channels, height, width, generator=generator)
+    clear = torch.rand(count, 1, 1, 1, generator=generator)  # 0 is pure noise, 1 is no noise
+    images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
+    names = tuple(str(number) for number in range(classes))
+    return LabData.of(shape, Splits(images, labels, images[:1], labels[:1], names))

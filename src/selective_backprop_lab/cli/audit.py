@@ -90,10 +90,9 @@ def audit(
 
 
 def _sum_up(found: Any) -> None:
-    """Print how many examples look mislabelled, and of which kinds they are."""
     suspects, names = found.suspects, ", ".join(found.runs.arm.unique())
     console.print(
-        f"{found.config.get('data')}: {suspects.suspicious:,} of {suspects.examples:,} training "
+        f"{found.runs.data.iloc[0]}: {suspects.suspicious:,} of {suspects.examples:,} training "
         f"examples ({suspects.suspicious / suspects.examples:.1%}) have a suspicion above 0. On "
         f"average {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
         "class more than the label.",

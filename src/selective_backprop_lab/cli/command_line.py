@@ -16,12 +16,12 @@ from typer.core import TyperGroup
 
 import selective_backprop as sb
 from selective_backprop_lab.data.folders import make_folder, writing_out
-from selective_backprop_lab.import_path import is_import_path
+from selective_backprop_lab.names import is_import_path
 from selective_backprop_lab.nets.models import model_name
 from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
-from selective_backprop_lab.training.stopping import sigterm_leaves
+from selective_backprop_lab.training.process import sigterm_leaves
 
 
 class _Screen(Console):

@@ -11,11 +11,9 @@ from selective_backprop_lab.cli.advise import advise
 from selective_backprop_lab.cli.audit import audit
 from selective_backprop_lab.cli.bench import bench
 from selective_backprop_lab.cli.command_line import Commands, console
-from selective_backprop_lab.cli.compare import compare
 from selective_backprop_lab.cli.options import with_options
-from selective_backprop_lab.cli.packing import pack, unpack
-from selective_backprop_lab.cli.report import report
-from selective_backprop_lab.cli.train import train
+from selective_backprop_lab.cli.report import pack, report, unpack
+from selective_backprop_lab.cli.train import compare, train
 
 app = typer.Typer(
     name="selective-backprop",

@@ -1,7 +1,4 @@
-"""The options of the commands, each declared once, and sets of options that commands share.
-
-A set is a dataclass whose fields are options. `with_options` gives its options to a command.
-"""
+"""The options of the commands, each declared once, and sets of options that commands share."""
 
 import inspect
 import math
@@ -15,19 +12,17 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.workload import bench_recipe
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli.command_line import command_line, find_device, find_model, look_here
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import data_name
-from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.process import limit_threads
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.threads import limit_threads
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -384,30 +379,6 @@ class TrainingOptions:
 def usual_warmup(length: Budget) -> float:
     """Return the default warm-up: the fraction of a run that trains on everything."""
     return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuringOptions:
-    """The options of `bench` that describe the training to measure."""
-
-    data: Annotated[str, option("NAME", DATA)] = "digits"
-    model: Model = None
-    root: Root = None
-    batch_size: BatchSize = None
-    precision: TrainingPrecision = Precision.FP32
-    threads: Threads = 1
-    device: Device = None
-    json: Json = None
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe of the data or made-up images, with the changes that the options ask for."""
-        return given(
-            bench_recipe(look_here(self.data)),
-            model=find_model(self.model),
-            batch_size=self.batch_size,
-            precision=self.precision,
-        )
 
 
 def given(recipe: Recipe, **options: Any) -> Recipe:

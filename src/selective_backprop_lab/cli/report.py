@@ -1,4 +1,4 @@
-"""The command `report`: draw table, figure and page from records."""
+"""The commands that read records: `report` draws from them, `pack` and `unpack` move them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,8 @@ import typer
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.pack import PACK, unpack_into
+from selective_backprop_lab.records.schema import pack_finished
 
 
 def report(
@@ -41,10 +43,7 @@ def report(
 
 
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
-    """Print what a frame of runs shows, draw the rest, and return all problems.
-
-    If `out` is an .html file, only the page is drawn; if it is a folder, everything is.
-    """
+    """Print what runs show, draw the page (into a folder, all), and return all problems."""
     # The modules that compute and draw take longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared
     from selective_backprop_lab.analysis.findings import conclusion
@@ -75,3 +74,36 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     if todo:
         console.print(f"Next: {todo}")
     return problems
+
+
+Packed = Annotated[
+    list[Path], typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them.")
+]
+Pack = Annotated[
+    Path, typer.Argument(metavar="PACK", help=f"A pack ({PACK}), or the folder that holds it.")
+]
+Into = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, one file each.")
+]
+
+
+def pack(folders: Packed) -> None:
+    """Move finished records of a folder into one file, compressed.
+
+    This pack takes a tenth of the space. Commands that read records also read it. To add later
+    records, pack again.
+    """
+    for folder in folders:
+        count, problems = pack_finished(folder)
+        for problem in problems:
+            errors.print(f"warning: {problem}")
+        console.print(f"{folder / PACK}: {count} records joined it", soft_wrap=True)
+
+
+def unpack(source: Pack, folder: Into) -> None:
+    """Write the records of a pack as readable files of JSON lines.
+
+    The pack stays as it is.
+    """
+    files = unpack_into(folder, source / PACK if source.is_dir() else source)
+    console.print(f"{folder}: {len(files)} records", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The command `train`: train one recipe with one strategy and seed."""
+"""The commands `train` and `compare`: train one recipe with one strategy and seed, or several."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,20 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors
-from selective_backprop_lab.cli.options import COST, TrainingOptions, option
+from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
+from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of
 from selective_backprop_lab.runner.run_store import RunStore
-from selective_backprop_lab.strategies import parse_strategies, unused
+from selective_backprop_lab.strategies import (
+    DEFAULT_STRATEGIES,
+    STRATEGIES,
+    TREATMENTS,
+    parse_strategies,
+    unused,
+)
 from selective_backprop_lab.training.run_config import RunConfig
 
 
@@ -60,6 +67,51 @@ def train(
         f"Record: {run.path}",
         soft_wrap=True,
     )
+
+
+def compare(
+    training: TrainingOptions,
+    strategies: Annotated[
+        str,
+        option(
+            "NAMES",
+            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. You can "
+            f"add to each: +{', +'.join(TREATMENTS)}. Add only one of smoothing, robust-loss and "
+            "trimming. Of these, kath18, kath18-published and kath18-loss-gated take only "
+            "smoothing.",
+        ),
+    ] = DEFAULT_STRATEGIES,
+    seeds: Seeds = 3,
+    budget: Annotated[list[str] | None, option("COST", COST)] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for records, table, figure and page.")] = Path(
+        "runs/compare"
+    ),
+    jobs: Annotated[
+        int,
+        option(
+            "N",
+            "How many processes train at a time. Each process trains all strategies of one seed "
+            "and length in turns. With several, each is slower, as they share the machine.",
+            min=1,
+        ),
+    ] = 1,
+) -> None:
+    """Train with several strategies, side by side and at equal cost.
+
+    Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
+    table. To continue after an interruption, repeat the command.
+    """
+    lengths = training.lengths(budget or [], otherwise="cost")
+    plans = training.plans(parse_strategies(strategies), range(seeds), lengths)
+    store = training.store(out)
+    from selective_backprop_lab.records.frame import frame_of
+
+    try:
+        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
+    except sb.LossError:
+        show(frame_of(store.read(plan) for plan in plans), out)
+        raise
+    show(frame_of(runs), out)
 
 
 def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:

@@ -10,6 +10,9 @@ import selective_backprop as sb
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Bool, Float, Int64
 
+Images = Float[Tensor, "example channel height width"]
+Places = Int64[Tensor, "example side"]
+
 
 class Border(StrEnum):
     """What fills the edge of a shifted image: its mirror image, or black."""
@@ -20,9 +23,7 @@ class Border(StrEnum):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A random shift, flip and cutout of each training image, in this order.
-
-    They depend only on the seed, the epoch and the image's index.
+    """A random shift, flip and cutout of each training image, by seed, epoch and index alone.
 
     Source:
         Cutout: DeVries and Taylor 2017, arXiv:1708.04552.
@@ -36,26 +37,22 @@ class Augmentation:
     border: Border = Border.MIRROR
 
     def __post_init__(self) -> None:
-        for name, pixels in (("shift", self.shift), ("cutout", self.cutout)):
-            if pixels < 0:
+        for name in ("shift", "cutout"):
+            if (pixels := getattr(self, name)) < 0:
                 raise sb.ConfigurationError(
                     f"{name} is {pixels} pixels, but must be at least 0 (0 switches it off)"
                 )
 
     def __call__(
         self,
-        images: Float[Tensor, "example channel height width"],
+        images: Images,
         indices: Int64[Tensor, " example"],
         *,
         seed: int,
         epoch: int,
         black: Float[Tensor, "channel 1 1"] | None = None,
-    ) -> Float[Tensor, "example channel height width"]:
-        """Return normalised images, augmented, in their memory format. Nothing is changed in place.
-
-        `indices` are the images' indices in their data set. `black` is the value of a black pixel
-        after normalising; None means 0.
-        """
+    ) -> Images:
+        """Return normalised images, augmented; `black` is the value of a black pixel, or 0."""
         # One row each for: down, right, mirrored, centre's row, centre's column. All are drawn,
         # used or not, so that switching one on does not change the others.
         bits = random_bits(key_of(seed, epoch), indices, draws=5)
@@ -69,11 +66,8 @@ class Augmentation:
         return images
 
     def _moved(
-        self,
-        images: Float[Tensor, "example channel height width"],
-        bits: Int64[Tensor, "5 example"],
-        black: Float[Tensor, "channel 1 1"] | None,
-    ) -> Float[Tensor, "example channel height width"]:
+        self, images: Images, bits: Tensor, black: Float[Tensor, "channel 1 1"] | None
+    ) -> Images:
         count, channels, height, width = images.shape
         if self.shift >= min(height, width):
             raise sb.ConfigurationError(
@@ -99,11 +93,7 @@ class Augmentation:
         form = torch.channels_last if last else torch.contiguous_format
         return moved.permute(0, 3, 1, 2).contiguous(memory_format=form)
 
-    def _square(
-        self,
-        images: Float[Tensor, "example channel height width"],
-        bits: Int64[Tensor, "5 example"],
-    ) -> Bool[Tensor, "example 1 height width"]:
+    def _square(self, images: Images, bits: Tensor) -> Bool[Tensor, "example 1 height width"]:
         height, width = images.shape[2:]
         top = below(bits[3], height) - self.cutout // 2
         left = below(bits[4], width) - self.cutout // 2
@@ -112,13 +102,13 @@ class Augmentation:
         return (rows[:, :, None] & columns[:, None, :]).unsqueeze(1)
 
 
-def _places(side: int, offsets: Int64[Tensor, " example"]) -> Int64[Tensor, "example side"]:
+def _places(side: int, offsets: Int64[Tensor, " example"]) -> Places:
     return torch.arange(side, device=offsets.device) + offsets[:, None]
 
 
-def _inside(places: Int64[Tensor, "example side"], length: int) -> Bool[Tensor, "example side"]:
+def _inside(places: Places, length: int) -> Bool[Tensor, "example side"]:
     return (places >= 0) & (places < length)
 
 
-def _mirrored(places: Int64[Tensor, "example side"], length: int) -> Int64[Tensor, "example side"]:
+def _mirrored(places: Places, length: int) -> Places:
     return (length - 1) - (length - 1 - places.abs()).abs()

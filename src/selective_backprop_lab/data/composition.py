@@ -1,11 +1,8 @@
-"""Give a training set skewed classes, copies, near-copies and wrong labels.
-
-Published data sets are balanced, without copies and nearly without wrong labels. Raw data are not,
-and a `Composition` makes a published data set like raw data.
-"""
+"""Give a training set skewed classes, copies, near-copies and wrong labels, as raw data have."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -15,16 +12,30 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 from selective_backprop_lab.data.random_bits import below, drawn_order, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
 # Each name stands for a separate random stream.
-_CLASSES, _ORDER, _COPIES, _PLACES, _SHIFTS, _LIGHT = (
-    int.from_bytes(name) for name in (b"class", b"order", b"copy", b"place", b"shift", b"light")
+_CLASSES, _ORDER, _COPIES, _PLACES, _SHIFTS, _LIGHT, _FLIPS = (
+    int.from_bytes(name)
+    for name in (b"class", b"order", b"copy", b"place", b"shift", b"light", b"flips")
 )
 _AT_ONCE = 4096  # images that are shifted together; for CIFAR these are 50 MB of numbers
 _DARKEST, _BRIGHTEST = 205, 307  # divided by 256: levels are multiplied by 0.8 to 1.2
+Labels = Int64[Tensor, " example"]
+Pictures = UInt8[Tensor, "place channel height width"]
+
+
+class NoiseKind(StrEnum):
+    """Which class a wrong label names."""
+
+    UNIFORM = "uniform"  # any other class, all equally likely
+    # The next class, or the first after the last, so a class is always mistaken for the same one.
+    # Pair flipping: Han et al. 2018, "Co-teaching", arXiv:1804.06872.
+    NEIGHBOUR = "neighbour"
+    # A class that looks similar, as when people make mistakes: a random example of the right class
+    # is drawn, and the wrong label is the other class whose mean is nearest to this example.
+    ALIKE = "alike"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +43,8 @@ class Composition:
     """How the training examples of a data set are changed; the test set stays as it is.
 
     A training example is a *place* that shows one of the data set's examples; several places may
-    show the same example. Which place shows what depends only on the settings and `seed`: all
-    strategies and seeds of a comparison get the same examples with the same labels, on every
-    platform. By default the data stay as they are.
+    show the same one. Which place shows what depends only on the settings and `seed`, on every
+    platform.
     """
 
     # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's
@@ -49,7 +59,9 @@ class Composition:
     # The number of places. None is the number of examples in the data set or, with skew and
     # without copies, as many as the shares allow.
     places: int | None = None
-    noise: float = 0.0  # share of the places with a wrong label, in [0, 1)
+    # The share of the places with a wrong label, in [0, 1): exactly so many, rounded. All kinds
+    # replace the same labels, and a larger share replaces those of a smaller one and more.
+    noise: float = 0.0
     noise_kind: NoiseKind = NoiseKind.UNIFORM
     seed: int = 0
 
@@ -70,8 +82,12 @@ class Composition:
             )
         if self.places is not None and self.places < 1:
             raise sb.ConfigurationError(f"places={self.places}: at least 1 is needed")
+        if not 0.0 <= self.noise < 1.0:
+            raise sb.ConfigurationError(
+                f"noise={self.noise}: the share of the training labels to flip must be in "
+                "[0, 1); 1/5 flips a fifth"
+            )
         Augmentation(shift=self.near_copies)
-        LabelNoise(self.noise, self.seed, self.noise_kind)
 
     def __call__(self, data: LabData) -> LabData:
         """Return the changed data, with the right labels in `train_clean_labels`."""
@@ -92,11 +108,29 @@ class Composition:
             if self.near_copies:
                 images = self._moved(images, rows)
             data = data.composed(images, data.train_labels[rows], rows)
-        return LabelNoise(self.noise, self.seed, self.noise_kind)(data)
+        return self._flipped(data)
 
-    def rows(
-        self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]
-    ) -> Int64[Tensor, " place"]:
+    def _flipped(self, data: LabData) -> LabData:
+        clean = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
+        count = round(self.noise * len(clean))
+        if count and data.classes < 2:
+            raise sb.ConfigurationError(
+                f"{data.name} has {data.classes} class, so no label can be flipped to another. "
+                "Use noise=0, or data of several classes."
+            )
+        places, steps = random_bits(key_of(_FLIPS, self.seed), torch.arange(len(clean)), draws=2)
+        chosen = places.argsort(stable=True)[:count]
+        right, drawn, labels = clean[chosen], steps[chosen], clean.clone()
+        if self.noise_kind is NoiseKind.UNIFORM:
+            # 1 to classes - 1 steps further, which never returns to the same class.
+            labels[chosen] = (right + 1 + below(drawn, max(1, data.classes - 1))) % data.classes
+        elif self.noise_kind is NoiseKind.NEIGHBOUR:
+            labels[chosen] = (right + 1) % data.classes
+        elif count:
+            labels[chosen] = _alike(data, clean, right, drawn)
+        return replace(data, train_labels=labels, train_clean_labels=clean)
+
+    def rows(self, labels: Labels, class_names: tuple[str, ...]) -> Int64[Tensor, " place"]:
         """Return which example each place shows, in random order."""
         order = drawn_order(key_of(_ORDER, self.seed), len(labels))
         shown = [
@@ -106,7 +140,7 @@ class Composition:
         rows = torch.cat(shown)
         return rows[drawn_order(key_of(_PLACES, self.seed), len(rows))]
 
-    def _counts(self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]) -> list[int]:
+    def _counts(self, labels: Labels, class_names: tuple[str, ...]) -> list[int]:
         """Return the number of places of each class, which is its share, rounded."""
         there = labels.bincount(minlength=len(class_names)).double()
         weights, allowed = there, len(labels)
@@ -133,23 +167,15 @@ class Composition:
                 )
         return counts.long().tolist()
 
-    def _shown(
-        self, members: Int64[Tensor, " member"], label: int, count: int
-    ) -> Int64[Tensor, " place"]:
-        """Return which of a class's examples, ordered by rank, its places show."""
+    def _shown(self, members: Tensor, label: int, count: int) -> Int64[Tensor, " place"]:
         if not self.copies:
             return members[:count]
         bits = random_bits(key_of(_COPIES, self.seed, label), torch.arange(count), draws=1)[0]
         reached = zipf(len(members), self.copies)
         return members[torch.searchsorted(reached, bits / 2.0**32, right=True)]
 
-    def _moved(
-        self, images: UInt8[Tensor, "place channel height width"], rows: Int64[Tensor, " place"]
-    ) -> UInt8[Tensor, "place channel height width"]:
-        """Shift images, and change their brightness, except the first of each example.
-
-        `images` are changed in place.
-        """
+    def _moved(self, images: Pictures, rows: Int64[Tensor, " place"]) -> Pictures:
+        """Shift images, and change their brightness, except the first of each example, in place."""
         again = torch.ones(len(rows), dtype=torch.bool)
         again[torch.from_numpy(np.unique(rows.numpy(), return_index=True)[1])] = False
         shift = Augmentation(shift=self.near_copies)
@@ -174,9 +200,21 @@ AS_PUBLISHED = Composition()
 
 
 def zipf(count: int, exponent: float) -> Float64[Tensor, " rank"]:
-    """Return the probability, in (0, 1], of drawing each rank or a smaller one.
-
-    The k-th of `count` ranks has a probability proportional to `k ** -exponent`.
-    """
+    """Return the probability of drawing each rank or a smaller one by Zipf's law."""
     reached = (torch.arange(1, count + 1).double() ** -exponent).cumsum(0)
     return reached / reached[-1]
+
+
+def _alike(data: LabData, clean: Labels, of: Tensor, bits: Tensor) -> Int64[Tensor, " flip"]:
+    """Return another class for each class of `of`, as often as examples resemble that one."""
+    shape = (1, -1, *[1] * (data.train_inputs.ndim - 2))
+    scale = torch.tensor(data.std, dtype=torch.float64).view(shape) * data.unit
+    inputs = (data.train_inputs.double() / scale).flatten(1)
+    sizes = clean.bincount(minlength=data.classes)
+    sums = inputs.new_zeros(data.classes, inputs.shape[1]).index_add_(0, clean, inputs)
+    means = sums / sizes[:, None]  # NaN for a class without examples; it is nearest to nothing
+    far = torch.cdist(inputs, means).nan_to_num(torch.inf).scatter_(1, clean[:, None], torch.inf)
+    taken_for = torch.zeros(data.classes, data.classes, dtype=torch.float64)
+    taken_for.index_put_((clean, far.argmin(1)), taken_for.new_ones(()), accumulate=True)
+    reached = taken_for.cumsum(1) / taken_for.sum(1, keepdim=True)
+    return torch.searchsorted(reached[of], (bits / 2.0**32)[:, None], right=True)[:, 0]

@@ -10,21 +10,11 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop_lab.data import generated, source_code
 from selective_backprop_lab.data.adult import read_adult
 from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
-from selective_backprop_lab.data.generated import (
-    make_clicks,
-    make_mnist1d,
-    make_table,
-    read_breast_cancer,
-)
 from selective_backprop_lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
 from selective_backprop_lab.data.own import read_own_splits
-from selective_backprop_lab.data.source_code import (
-    read_help_bytes,
-    read_source_bytes,
-    read_source_code,
-)
 from selective_backprop_lab.data.splits import (
     Splits,
     held_out,
@@ -34,8 +24,7 @@ from selective_backprop_lab.data.splits import (
     redrawn,
 )
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
-from selective_backprop_lab.import_path import is_import_path
-from selective_backprop_lab.names import find_name
+from selective_backprop_lab.names import find_name, is_import_path
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
 # 4,096 CIFAR images are 12 MB; their histogram needs eight times as much.
@@ -46,11 +35,7 @@ _FULL_INK = 16  # scikit-learn's levels count the inked pixels in a block of 4 x
 
 @dataclass(frozen=True, eq=False)
 class LabData:
-    """A data set: its `Splits`, with a name and the training inputs' statistics.
-
-    Inputs are bytes for images, real numbers for features, and other integers for text. Labels are
-    class numbers from 0; in text, the label of each token is the next token.
-    """
+    """A data set: its `Splits`, with a name and the training inputs' statistics."""
 
     name: str
     train_inputs: Num[Tensor, "train ..."]
@@ -70,28 +55,17 @@ class LabData:
     @classmethod
     def of(cls, name: str, splits: Splits) -> "LabData":
         """Return the splits that a reader returned, with their statistics."""
-        if splits.train_inputs.dtype == torch.uint8:
+        train, test = splits.train_inputs, splits.test_inputs
+        if train.dtype == torch.uint8:
             splits = splits._replace(unit=255.0)
-        elif splits.unit == 1.0 and splits.standardised and splits.train_inputs.is_floating_point():
+        elif splits.unit == 1.0 and splits.standardised and train.is_floating_point():
             # In float64, because float32 cannot tell 1,700,000,001 from 1,700,000,002.
-            mean, std = (
-                torch.tensor(each, dtype=torch.float64)
-                for each in statistics_of(splits.train_inputs, 1.0, standardised=True)
-            )
-            train, test = (
-                ((part.double() - mean) / std).float()
-                for part in (splits.train_inputs, splits.test_inputs)
-            )
+            mean, std = torch.tensor(statistics_of(train, 1.0, True), dtype=torch.float64)
+            train, test = (((part.double() - mean) / std).float() for part in (train, test))
             splits = splits._replace(train_inputs=train, test_inputs=test)
-        statistics = statistics_of(splits.train_inputs, splits.unit, splits.standardised)
-        return cls(name, *splits, *statistics)
+        return cls(name, *splits, *statistics_of(train, splits.unit, splits.standardised))
 
-    def composed(
-        self,
-        inputs: Num[Tensor, "place ..."],
-        labels: Int64[Tensor, " place"],
-        sources: Int64[Tensor, " place"],
-    ) -> "LabData":
+    def composed(self, inputs: Tensor, labels: Tensor, sources: Tensor) -> "LabData":
         """Return the data with other training examples, and their statistics."""
         mean, std = statistics_of(inputs, self.unit, self.standardised)
         made = {"train_inputs": inputs, "train_labels": labels, "train_sources": sources}
@@ -136,13 +110,8 @@ class LabData:
         return len(self.class_names)
 
 
-def thumbnails(
-    data: LabData, indices: np.ndarray
-) -> UInt8[np.ndarray, "portrait height width channel"]:
-    """Return small images of some training examples, in grey or in red, green and blue.
-
-    They have at most 32 pixels a side; larger images are averaged down.
-    """
+def thumbnails(data: LabData, indices: np.ndarray) -> UInt8[np.ndarray, "portrait h w channel"]:
+    """Return images of some training examples, in grey or colour, of at most 32 pixels a side."""
     images = data.train_inputs[torch.as_tensor(indices, device=data.train_inputs.device)].cpu()
     if data.channels not in (1, 3):
         images = images[:, :1]
@@ -155,9 +124,7 @@ def thumbnails(
 def read_digits() -> Splits:
     """Return 1,797 digits of 8 x 8 pixels, 1,437 to train on and 360 to test on.
 
-    The split is fixed: every fifth example, sorted by class, is a test example. The same people
-    wrote digits of both splits. Levels of 0 to 16 are rescaled to 0 to 255.
-
+    Every fifth, sorted by class, is a test example. The same people wrote digits of both splits.
     Source:
         Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
         Machine Learning Repository, doi:10.24432/C50P49.
@@ -218,17 +185,16 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
     "adult": read_adult,
-    "mnist1d": lambda root: make_mnist1d(),
-    "breast-cancer": lambda root: read_breast_cancer(),
-    "table": lambda root: make_table(),
-    "clicks": lambda root: make_clicks(),
-    "source-code": lambda root: read_source_code(),  # it comes with Python
-    "source-bytes": lambda root: read_source_bytes(),
-    "help-bytes": lambda root: read_help_bytes(),
+    "mnist1d": lambda root: generated.make_mnist1d(),
+    "breast-cancer": lambda root: generated.read_breast_cancer(),
+    "table": lambda root: generated.make_table(),
+    "clicks": lambda root: generated.make_clicks(),
+    "source-code": lambda root: source_code.read_source_code(),  # it comes with Python
+    "source-bytes": lambda root: source_code.read_source_bytes(),
+    "help-bytes": lambda root: source_code.read_help_bytes(),
 }
 
-TEXTS = frozenset({"source-bytes", "help-bytes"})
-"""Data sets of text; their error is measured in bits per byte."""
+TEXTS = frozenset({"source-bytes", "help-bytes"})  # whose error is measured in bits per byte
 
 
 def load(
@@ -242,8 +208,8 @@ def load(
     """Load a data set by name: a key of `DATASETS`, or `package.module:function` of the user's own.
 
     `mnist:5-9` is `mnist` with only its classes 5 to 9, numbered from 0. Published data are read
-    from `root`, in their publishers' or torchvision's layout, and every file is checked. Nothing is
-    downloaded. `limited`, `redrawn` and `held_out` say what the other arguments do.
+    from `root`, in their publishers' or torchvision's layout. `limited`, `redrawn` and `held_out`
+    say what the other arguments do.
     """
     name = data_name(name)
     splits = read(name, root)
@@ -290,10 +256,7 @@ def base_name(name: str) -> str:
 def statistics_of(
     inputs: Num[Tensor, "example ..."], unit: float, standardised: bool
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and deviation of each channel or feature, in units of `unit`.
-
-    If inputs are not standardised, 0 and 1 are returned; for tokens, nothing is.
-    """
+    """Return the mean and deviation of each channel or feature; 0 and 1 if not standardised."""
     if inputs.dtype == torch.uint8:
         return channel_statistics(inputs)
     if not inputs.is_floating_point():
@@ -310,11 +273,7 @@ def statistics_of(
 def channel_statistics(
     images: UInt8[Tensor, "example channel height width"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, as fractions of the full level.
-
-    They are computed from counts of levels, exactly to float64, in about 100 MB. The deviation is
-    the population's, or 1 for a constant channel.
-    """
+    """Return each channel's mean and the population's deviation, as fractions of the full level."""
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):
         counts += torch.stack([each.flatten().bincount(minlength=256) for each in part.unbind(1)])

@@ -18,10 +18,7 @@ def damaged(path: Path, verdict: str) -> sb.DataError:
 def find_folder(
     root: Path | None, *, name: str, folders: Sequence[str], files: Sequence[str], source: str
 ) -> Path:
-    """Return the first of the `folders` under `root` that holds any of the `files`.
-
-    `name`, the data set, and `source`, the publisher's address, are for the `DataError`.
-    """
+    """Return the first of the `folders` under `root` that holds any of the `files`."""
     wanted = " or ".join(files)
     places = [root / folder for folder in folders] if root else []
     for place in places:

@@ -1,7 +1,7 @@
 """Data that are generated, not read: MNIST-1D, tables, and clicks; and a small table to read.
 
-Random numbers come from a counter, so the data are the same on every platform. Numbers are rounded
-to 256 levels, because the committed records used them; new data need no such rounding.
+Random numbers come from a counter. Numbers are rounded to 256 levels, as the committed records have
+them; new data need no such rounding.
 """
 
 import numpy as np
@@ -41,8 +41,7 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
     it. Both splits are balanced. The random numbers differ from those of the published file.
 
     Source:
-        Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D", arXiv:2011.14439,
-        with the parameters of its published code.
+        Greydanus and Kobak 2024, arXiv:2011.14439, with the parameters of its published code.
     """
     count = train + test
     labels = np.arange(count) % len(_TEMPLATES)
@@ -119,9 +118,8 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
 def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     """Return made-up click data: examples with 6 categorical fields, of which 2 % were clicked on.
 
-    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law. There is a channel
-    for each category, 255 or 0. Each category changes the odds of a click by a normal random
-    number. The number of clicks is exact for both splits together, not for each.
+    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law, and a channel, 255
+    or 0, for each. Each category changes the odds of a click by a normal random number.
     """
     sizes = [8, 16, 32, 64, 128, 256]
     count, share = train + test, 0.02
@@ -154,7 +152,7 @@ def _normal(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "example
 
 
 def _levels(values: Float64[np.ndarray, "example number"]) -> Float32[np.ndarray, "example number"]:
-    """Return each column as levels: the mean is the middle, 4 deviations to a side are the ends."""
+    # The mean of a column is the middle level, 4 deviations to a side are the ends.
     scaled = (values - values.mean(0)) / values.std(0)
     return np.rint((scaled / _SPAN).clip(-1, 1) * 127.5 + 127.5).astype(np.float32)
 
@@ -164,10 +162,8 @@ def _splits(
     labels: Int64[np.ndarray, " example"],
     test: int,
     names: tuple[str, ...],
-    *,
-    standardised: bool = True,
+    **more: bool,
 ) -> Splits:
-    """Return splits in which the last `test` examples are the test split."""
     inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
     train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
-    return Splits(*train, *test_part, names, unit=255.0, standardised=standardised)
+    return Splits(*train, *test_part, names, unit=255.0, **more)

@@ -84,10 +84,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
-    """Return the bytes of one IDX file, which must have exactly this shape.
-
-    A file whose name ends in .gz is compressed. No more is read than the shape needs.
-    """
+    """Return the bytes of one IDX file (.gz if compressed), which must have exactly this shape."""
     magic = bytes((0, 0, 8, len(shape)))  # 8 stands for unsigned bytes
     start = len(magic) + 4 * len(shape)
     length = start + math.prod(shape)

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import key_of
-from selective_backprop_lab.shapes import Int64, Num
 
 # The largest shares of a GPU's memory for the data, and for images that are augmented an epoch at a
 # time. While such images are made, they take some four times as much.
@@ -20,40 +19,33 @@ _DATA_SHARE, _EPOCH_SHARE = 1 / 4, 1 / 16
 
 
 class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
-    """Inputs and labels in memory, scaled and augmented whole batches at a time.
+    """Training or test examples in memory, scaled and augmented whole batches at a time.
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
     Batches are made on the inputs' device, images channels last. On a GPU, a whole epoch is made at
-    once if its memory suffices; the images are the same. `mean` and `std` are those of `inputs /
-    unit`; if they are empty, inputs are tokens. With `with_indices`, a batch is `(inputs, labels,
-    indices)`.
+    once if its memory suffices. With `with_indices`, a batch is `(inputs, labels, indices)`.
     """
 
     def __init__(
         self,
-        inputs: Num[Tensor, "example ..."],
-        labels: Int64[Tensor, " example *token"],
+        data: LabData,
         *,
-        mean: Sequence[float],
-        std: Sequence[float],
-        unit: float = 255.0,
+        test: bool = False,
         augmentation: Augmentation | None = None,
         seed: int = 0,
         with_indices: bool = False,
     ) -> None:
-        self.inputs = inputs
-        self.labels = labels
-        self.augmentation = augmentation
-        self.seed = seed
-        self.with_indices = with_indices
+        parts = (data.train_inputs, data.train_labels), (data.test_inputs, data.test_labels)
+        self.inputs, self.labels = inputs, _ = parts[test]
+        self.augmentation, self.seed, self.with_indices = augmentation, seed, with_indices
         self.epoch = 0
         self._at_once = _fits(inputs.device, 4 * inputs.numel(), _EPOCH_SHARE)
         self._made: tuple[int, Tensor] | None = None  # an epoch, and its inputs, channels last
         # (input / unit - mean) / std, as one multiplication and one addition.
         shape = (-1, *[1] * (inputs.ndim - 2))
-        scales = torch.tensor(std, dtype=torch.float64).view(shape)
-        means = torch.tensor(mean, dtype=torch.float64).view(shape)
-        self._factor = (1 / (unit * scales)).float().to(inputs.device)
+        scales = torch.tensor(data.std, dtype=torch.float64).view(shape)
+        means = torch.tensor(data.mean, dtype=torch.float64).view(shape)
+        self._factor = (1 / (data.unit * scales)).float().to(inputs.device)
         self._offset = (-means / scales).float().to(inputs.device)
 
     def set_epoch(self, epoch: int) -> None:
@@ -106,8 +98,7 @@ class EpochSampler(Sampler[int]):
     """A random order of a data set that depends only on the seed and the data set's epoch."""
 
     def __init__(self, dataset: InMemoryDataset, *, seed: int) -> None:
-        self._dataset = dataset
-        self._seed = seed
+        self._dataset, self._seed = dataset, seed
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -135,7 +126,6 @@ def on_device(data: LabData, device: torch.device) -> LabData:
 
 
 def _fits(device: torch.device, size: int, share: float) -> bool:
-    """Return whether so many bytes take no more than a share of the memory of a GPU."""
     if device.type != "cuda":
         return False
     return size <= share * torch.cuda.get_device_properties(device).total_memory
@@ -150,39 +140,18 @@ def make_loader(
     shuffle: bool = True,
     with_indices: bool = False,
 ) -> DataLoader[Any]:
-    """Return a loader of the training examples.
-
-    Order and augmentation depend only on `seed` and the epoch; call
-    `loader.dataset.set_epoch(epoch)` before each pass. Without `shuffle`, examples come in the data
-    set's order.
-    """
-    dataset = InMemoryDataset(
-        data.train_inputs,
-        data.train_labels,
-        mean=data.mean,
-        std=data.std,
-        unit=data.unit,
-        augmentation=augmentation,
-        seed=seed,
-        with_indices=with_indices,
-    )
-    sampler = EpochSampler(dataset, seed=seed) if shuffle else None
-    return _loader(dataset, batch_size, sampler, key_of(seed))
+    """Return a loader of the training examples; set its data set's epoch before each pass."""
+    dataset = InMemoryDataset(data, augmentation=augmentation, seed=seed, with_indices=with_indices)
+    return _loader(dataset, batch_size, EpochSampler(dataset, seed=seed) if shuffle else None)
 
 
 def make_test_loader(data: LabData, *, batch_size: int) -> DataLoader[Any]:
-    """Return a loader of all test examples, in order, without augmentation.
-
-    They are scaled by the training examples' statistics.
-    """
-    dataset = InMemoryDataset(
-        data.test_inputs, data.test_labels, mean=data.mean, std=data.std, unit=data.unit
-    )
-    return _loader(dataset, batch_size, None, 0)
+    """Return a loader of all test examples, in order, scaled as the training examples are."""
+    return _loader(InMemoryDataset(data, test=True), batch_size)
 
 
 def _loader(
-    dataset: InMemoryDataset, batch_size: int, sampler: EpochSampler | None, seed: int
+    dataset: InMemoryDataset, batch_size: int, sampler: EpochSampler | None = None
 ) -> DataLoader[Any]:
     return DataLoader(
         dataset,
@@ -190,5 +159,5 @@ def _loader(
         sampler=sampler,
         collate_fn=collate,  # ty: ignore[invalid-argument-type]
         # In each pass a loader draws a seed for workers: from here, not from the global stream.
-        generator=torch.Generator().manual_seed(seed),
+        generator=torch.Generator().manual_seed(key_of(dataset.seed)),
     )

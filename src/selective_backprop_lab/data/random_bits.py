@@ -1,8 +1,4 @@
-"""Random numbers from a counter: the same seed, epoch and example always give the same numbers.
-
-Nothing here has a state. The numbers of an example depend only on its index and a key, whichever
-other examples were loaded, in whatever order and worker process.
-"""
+"""Random numbers from a counter: the same seed, epoch and example always give the same numbers."""
 
 import torch
 from torch import Tensor
@@ -50,10 +46,7 @@ def drawn_order(key: int, count: int) -> Int64[Tensor, " example"]:
 
 
 def below(bits: Int64[Tensor, " example"], bound: int) -> Int64[Tensor, " example"]:
-    """Turn results of `random_bits` into integers in [0, bound), for a bound below 2**31.
-
-    The probabilities of two values differ by at most `1 / 2**32`.
-    """
+    """Turn results of `random_bits` into integers in [0, bound), for a bound below 2**31."""
     return (bits * bound) >> 32
 
 

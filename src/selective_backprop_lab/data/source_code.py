@@ -16,18 +16,8 @@ from selective_backprop_lab.data.splits import Splits
 
 # All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
 # many lines as the shortest.
-PACKAGES = (
-    "asyncio",
-    "email",
-    "http",
-    "importlib",
-    "json",
-    "logging",
-    "multiprocessing",
-    "unittest",
-    "urllib",
-    "xml",
-)
+_PACKAGES = "asyncio email http importlib json logging multiprocessing unittest urllib xml"
+PACKAGES = tuple(_PACKAGES.split())
 LINES, BUCKETS = 10, 1024  # lines in a snippet, without blank ones; buckets of words
 _LEVEL, _MOST = 85, 3  # the level of one word; at most three per bucket count, and 85 x 3 = 255
 _OLD_TESTS = {"test", "tests"}  # folders that only some versions of Python have
@@ -38,21 +28,16 @@ STRETCH = 16  # windows
 def read_source_code(library: Path | None = None) -> Splits:
     """Return snippets of ten lines of the standard library; the class is the package.
 
-    Each word, a run of letters, falls into one of 1,024 buckets by its hash, and an example says
-    how often each bucket occurs, up to three times. Every third file of a package, from the longest
-    to the shortest, is a test file. The data come from the running Python, and differ between
-    versions.
+    An example says how often words (runs of letters) of each of 1,024 hash buckets occur, up to
+    three times. Every third file of a package, from the longest to the shortest, is a test file.
+    The data differ between versions of Python.
     """
-    folder = _library(library)
+    folder = library or Path(sysconfig.get_path("stdlib"))
     examples: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     labels: tuple[list[int], list[int]] = [], []
     for label, package in enumerate(PACKAGES):
         files = _lines_by_file(folder / package)
-        if len(files) < 2:
-            raise sb.DataError(
-                f"{folder / package} has {len(files)} source files, but at least 2 are needed; "
-                "source-code needs a Python that is installed with the sources of its library"
-            )
+        _check_files(folder / package, len(files), 2, "source-code")
         for number, name in enumerate(sorted(files, key=lambda name: (-len(files[name]), name))):
             testing, lines = number % 3 == 1, files[name]
             for first in range(0, len(lines) - LINES + 1, LINES):
@@ -68,16 +53,11 @@ def read_source_bytes(library: Path | None = None) -> Splits:
     """Return the standard library in windows of 128 bytes; the label of each byte is the next byte.
 
     Windows do not overlap. Only modules that are a single file are used. In order of name, every
-    eighth is tested on, in 1,024 evenly spaced windows. About three lines in ten occur more than
-    once.
+    eighth is tested on, in 1,024 evenly spaced windows.
     """
-    folder = _library(library)
+    folder = library or Path(sysconfig.get_path("stdlib"))
     files = sorted(folder.glob("*.py"))
-    if len(files) < HELD_OUT:
-        raise sb.DataError(
-            f"{folder} has {len(files)} source files, but at least {HELD_OUT} are needed; "
-            "source-bytes needs a Python that is installed with the sources of its library"
-        )
+    _check_files(folder, len(files), HELD_OUT, "source-bytes")
     testing = files[HELD_OUT - 1 :: HELD_OUT]
     train, test = (
         _windows(file.read_bytes() for file in part)
@@ -89,9 +69,8 @@ def read_source_bytes(library: Path | None = None) -> Splits:
 def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
     """Return windows of 128 bytes of the topics of Python's `help()`, as in `source-bytes`.
 
-    The topics are chapters of the Language Reference. They are read from the longest to the
-    shortest, without paragraphs that occurred before. Every eighth stretch of 16 windows is tested
-    on.
+    The topics are read from the longest to the shortest, without paragraphs that occurred before.
+    Every eighth stretch of 16 windows is tested on.
     """
     try:
         found = import_module("pydoc_data.topics").topics if topics is None else topics
@@ -122,18 +101,20 @@ def _windows(texts: Iterable[bytes]) -> Tensor:
 
 
 def _predicted(train: Tensor, test: Tensor) -> Splits:
-    """Return windows as examples, each byte with the next one as its label."""
     # 16-bit integers, because bytes would be taken for grey levels.
     parts = [(part[:, :-1].short(), part[:, 1:].long()) for part in (train, test)]
     return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
 
 
-def _library(given: Path | None) -> Path:
-    return Path(sysconfig.get_path("stdlib")) if given is None else given
+def _check_files(folder: Path, found: int, least: int, name: str) -> None:
+    if found < least:
+        raise sb.DataError(
+            f"{folder} has {found} source files, but at least {least} are needed; {name} needs a "
+            "Python that is installed with the sources of its library"
+        )
 
 
 def _lines_by_file(package: Path) -> dict[str, list[str]]:
-    """Return the lines of a package's files, without blank ones, by the path within the package."""
     found = {path.relative_to(package): path for path in package.rglob("*.py")}
     return {
         name.as_posix(): [line for line in path.read_text("utf-8").splitlines() if line.strip()]

@@ -21,8 +21,8 @@ Part = tuple[Num[Tensor, "example ..."], Int64[Tensor, " example *token"]]
 class Splits(NamedTuple):
     """Inputs and class numbers from 0, in the publisher's order.
 
-    The type of the inputs says what they are: bytes are grey levels of square images, real numbers
-    are features, and other integers are categories, or tokens that each have a label.
+    Bytes are grey levels of square images, real numbers are features, and other integers are
+    categories, or tokens that each have a label.
     """
 
     train_inputs: Num[Tensor, "train ..."]
@@ -35,10 +35,7 @@ class Splits(NamedTuple):
 
 
 def limited(splits: Splits, limit: int) -> Splits:
-    """Return the splits with only the first `limit` training examples in stratified order.
-
-    The examples of a smaller limit are the first of a larger one. The test split stays whole.
-    """
+    """Return the splits with only the first `limit` training examples in stratified order."""
     total, classes = len(splits.train_labels), len(splits.class_names)
     if splits.train_labels.ndim > 1:
         classes = 1
@@ -54,10 +51,7 @@ def limited(splits: Splits, limit: int) -> Splits:
 
 
 def redrawn(splits: Splits, seed: int) -> Splits:
-    """Return splits of the same sizes, with all examples redistributed at random by a seed.
-
-    Results over several seeds then come from several test sets.
-    """
+    """Return splits of the same sizes, with all examples redistributed at random by a seed."""
     if splits.train_labels.ndim > 1:
         raise sb.ConfigurationError("text cannot be redistributed: its parts continue each other")
     inputs, labels = torch.cat(splits[:3:2]), torch.cat(splits[1:4:2])
@@ -67,11 +61,7 @@ def redrawn(splits: Splits, seed: int) -> Splits:
 
 
 def held_out(splits: Splits) -> Splits:
-    """Return splits that test on a held-out part of the training examples, not on the test set.
-
-    This part is as large as the test set, but at most a fifth of the training examples, and each
-    class keeps its share. It serves to choose a learning rate without the test set.
-    """
+    """Return splits that test on held-out training examples, at most a fifth of them."""
     most = len(splits.train_labels) // 5
     count = len(splits.train_labels) - min(most, len(splits.test_labels))
     kept, held = stratified_order(splits.train_labels).tensor_split([count])
@@ -113,11 +103,7 @@ def merged(splits: Splits, groups: Sequence[int], names: tuple[str, ...]) -> Spl
 
 
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
-    """Order examples so that every prefix holds each class's share, within one example per class.
-
-    For unequal classes, one with the share `s` is off by at most `(1 + s c) / 2`, for `c` classes.
-    Within a class, the order is random but fixed. Text is one class.
-    """
+    """Order examples so that every prefix holds each class's share, nearly to one example."""
     labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
     order = drawn_order(_ORDER_KEY, len(labels))
     position = torch.empty(len(labels), dtype=torch.float64)

@@ -30,8 +30,8 @@ SVHN_EXTRA = SvhnLayout(name="svhn-extra", train=(*SVHN.train, ("extra_32x32.mat
 def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
     """Return a data set from SVHN's files, in their folder or in one that holds this folder.
 
-    Class numbers are the digits; the files have 10 for a 0. The 604,388 training images of
-    `svhn-extra` take 1.9 GB of memory, and twice as much while they are read.
+    Class numbers are the digits; the files have 10 for a 0. `svhn-extra` takes 1.9 GB of memory,
+    and twice as much while it is read.
     """
     folder = find_folder(
         root,

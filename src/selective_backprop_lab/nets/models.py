@@ -8,19 +8,10 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.import_path import find_function, is_import_path
-from selective_backprop_lab.names import find_name
-from selective_backprop_lab.nets.byte_lm import ByteLM
-from selective_backprop_lab.nets.published import (
-    densenet,
-    googlenet,
-    mobilenet_v2,
-    resnet18,
-    resnet20,
-    wide_resnet,
-)
+from selective_backprop_lab.names import find_function, find_name, is_import_path
+from selective_backprop_lab.nets import published
 from selective_backprop_lab.nets.small import linear, perceptron, resnet9, small_cnn
-from selective_backprop_lab.nets.vision_transformer import vision_transformer
+from selective_backprop_lab.nets.transformers import ByteLM, vision_transformer
 
 ModelFactory = Callable[[int, int, int], nn.Module]
 """Makes a net from the number of channels, the number of classes and the image's side.
@@ -37,15 +28,15 @@ MODELS: Mapping[str, ModelFactory] = {
     "resnet9": resnet9,
     "resnet9_narrow": partial(resnet9, width=16),
     "vit_small": vision_transformer,
-    "resnet20": resnet20,
-    "resnet18": resnet18,
-    "resnet18_narrow": partial(resnet18, width=16),
-    "wide_resnet_28_10": wide_resnet,
-    "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
-    "densenet_121": densenet,
-    "mobilenet_v2": mobilenet_v2,
-    "googlenet": googlenet,
-    "googlenet_narrow": partial(googlenet, width=0.25),
+    "resnet20": published.resnet20,
+    "resnet18": published.resnet18,
+    "resnet18_narrow": partial(published.resnet18, width=16),
+    "wide_resnet_28_10": published.wide_resnet,
+    "wide_resnet_16_8": partial(published.wide_resnet, depth=16, width=8, dropout=0.4),
+    "densenet_121": published.densenet,
+    "mobilenet_v2": published.mobilenet_v2,
+    "googlenet": published.googlenet,
+    "googlenet_narrow": partial(published.googlenet, width=0.25),
     "byte_lm": ByteLM,
 }
 """The nets by name. The narrow versions of published nets are for a CPU."""
@@ -57,11 +48,12 @@ LANGUAGE_MODELS = frozenset({"byte_lm"})
 def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """Make the net that a name or import path stands for, for some data, on the CPU.
 
-    The same seed gives the same weights, and torch's global random stream stays unchanged. Streams
-    of NumPy, Python or a GPU that a user's factory draws from are not seeded. Weights have the
-    memory format channels last, in which convolutions are fastest.
+    The same seed gives the same weights, and torch's global random stream stays unchanged. Weights
+    have the memory format channels last, in which convolutions are fastest.
     """
-    factory = find_factory(name)
+    name = model_name(name)
+    needed = "a function of (channels_in, classes, image_size)"
+    factory = MODELS.get(name) or find_function(name, kind="model", needed=needed)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
         wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
         raise sb.ConfigurationError(
@@ -80,11 +72,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
 
 
 def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
-    """Give a net the weights of another net of its kind, except in its last layer.
-
-    The last layer is the last module with its own parameters. It stays as it is, because the
-    classes may differ. If they are the same, `head=True` takes this layer over too.
-    """
+    """Give a net the weights of another net of its kind; without `head`, its last layer stays."""
     *_, (last, _) = ((n, m) for n, m in model.named_modules() if [*m.parameters(recurse=False)])
     state = {} if head else model.state_dict()
     own = {name: value for name, value in state.items() if name.rpartition(".")[0] == last}
@@ -95,15 +83,6 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = F
             "the net cannot take over the weights of the net that was trained beforehand: "
             + " ".join(str(error).split())
         ) from error
-
-
-def find_factory(name: str) -> ModelFactory:
-    """Return the function that makes the nets of a name, and import it if needed."""
-    name = model_name(name)
-    if name in MODELS:
-        return MODELS[name]
-    needed = "a function of (channels_in, classes, image_size)"
-    return find_function(name, kind="model", needed=needed)
 
 
 def model_name(name: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-import selective_backprop as sb
 from selective_backprop_lab.shapes import Float
 
 Images = Float[Tensor, "candidate channel height width"]
@@ -18,8 +17,7 @@ Logits = Float[Tensor, "candidate logit"]
 class Classifier(nn.Module):
     """Features with so many channels at last, averaged over the image, and a linear layer.
 
-    With `he`, it begins with He's weights, which keep gradients equally large in all layers, and
-    biases of 0. The nets of Kuang's pytorch-cifar begin with torch's defaults.
+    With `he`, it begins with He's weights and biases of 0, else with torch's defaults.
 
     Source:
         He et al. 2015, arXiv:1502.01852, equation 14.
@@ -50,28 +48,20 @@ class Classifier(nn.Module):
 def convolution(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> nn.Conv2d:
-    """Make a convolution of an odd `side` that keeps the image's size, divided by its stride.
-
-    It has no bias, because a BatchNorm follows later.
-    """
+    """Make a convolution of an odd `side` that keeps the image's size, divided by its stride."""
     padding = side // 2
     return nn.Conv2d(channels_in, channels, side, stride, padding, groups=groups, bias=False)
 
 
-def normed(
-    channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
-) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+def normed(*sizes: int, **more: int) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
     """Make a convolution followed by a BatchNorm."""
-    layer = convolution(channels_in, channels, side, stride=stride, groups=groups)
-    return layer, nn.BatchNorm2d(channels)
+    layer = convolution(*sizes, **more)
+    return layer, nn.BatchNorm2d(layer.out_channels)
 
 
-def step(
-    channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
-) -> tuple[nn.Module, ...]:
+def step(*sizes: int, **more: int) -> tuple[nn.Module, ...]:
     """Make a convolution followed by a BatchNorm and a ReLU."""
-    layers = normed(channels_in, channels, side, stride=stride, groups=groups)
-    return (*layers, nn.ReLU(inplace=True))
+    return (*normed(*sizes, **more), nn.ReLU(inplace=True))
 
 
 def activated(channels: int) -> tuple[nn.BatchNorm2d, nn.ReLU]:
@@ -144,11 +134,7 @@ def wide_resnet(
 def _blocks(depth: int, others: int) -> int:
     """Return the number of two-layer blocks in each of three groups, besides `others` layers."""
     blocks, rest = divmod(depth - others, 6)
-    if rest or blocks < 1:
-        raise sb.ConfigurationError(
-            f"depth={depth}: such a net has 6 n + {others} layers, such as {6 + others} or "
-            f"{18 + others}"
-        )
+    assert blocks and not rest, f"such a net has 6 n + {others} layers, not {depth}"
     return blocks
 
 

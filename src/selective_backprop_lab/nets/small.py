@@ -10,8 +10,7 @@ def small_cnn(channels_in: int, classes: int, image_size: int, *, width: int = 3
     """Make a net of three convolutions, each with BatchNorm and ReLU, and a linear layer.
 
     Images need at least 4 pixels a side. They are halved after each of the first two convolutions,
-    and by the first itself if they have more than 16 pixels a side. The first convolution has
-    `width` channels, the others twice as many.
+    and by the first itself if they have more than 16 pixels a side.
     """
     return nn.Sequential(
         _block(channels_in, width, stride=2 if image_size > 16 else 1),
@@ -44,8 +43,7 @@ def perceptron(channels_in: int, classes: int, image_size: int) -> nn.Module:
 def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a residual net of eight convolutions and a linear layer, for images of 8 pixels or more.
 
-    The first convolution has `width` channels, the last have eight times as many. A width of 64 has
-    6.6 million parameters; a width of 16 trains more than ten times faster on a CPU.
+    A width of 64 has 6.6 million parameters; a width of 16 trains ten times faster on a CPU.
 
     Source:
         Page 2018, "How to train your ResNet", with the maximum over the last feature map in place

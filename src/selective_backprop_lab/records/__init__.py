@@ -1,4 +1,1 @@
-"""Records of runs: one schema, its writer and reader, and the code and machine of each number.
-
-Nothing here knows training. Read `schema.py` first: it says what a record holds.
-"""
+"""Records of runs, without knowledge of training. `schema.py` says what a record holds."""

@@ -1,13 +1,10 @@
 """The history of each training example of a run, in one file beside the run's record.
 
-The file of the record `<name>.jsonl` is `<name>.examples.npz`. It holds compressed NumPy arrays,
-none of them pickled, and is written when the run ends. The arrays are `version`, the version of the
-format, and the fields of `ExampleHistory` that are not None. The i-th entry along the axis
-`example` belongs to the data set's i-th example.
+The file of the record `<name>.jsonl` is `<name>.examples.npz`: compressed NumPy arrays, which are
+`version`, the version of the format, and the fields of `ExampleHistory` that are not None.
 
-An example is seen when the model makes a forward pass on it, to train (in training mode) or to
-score (in eval mode), with the augmentation of that moment. No pass is made for this file. A pass of
-another model, such as a small proxy, counts as scoring, but the example is not seen.
+An example is seen when the model makes a forward pass on it, to train or to score, with the
+augmentation of that moment. A pass of another model counts as scoring, but the example is not seen.
 """
 
 from collections.abc import Iterator
@@ -26,9 +23,6 @@ VERSION = 1
 SUFFIX = ".examples.npz"
 EXTREMES = 18  # number of most and of least selected examples to show
 DOUBTED = 64  # number of examples to show whose labels were doubted most
-# Bytes, uncompressed: enough for 20 million examples. A few kB of zeros could fill all memory.
-_LARGEST = 2**30
-
 # The types of arrays. The annotation of a field adds the names of its axes.
 Float32s = Annotated[np.ndarray, np.float32]
 Int32s = Annotated[np.ndarray, np.int32]
@@ -86,7 +80,6 @@ class ExampleHistory:
             raise ValueError(f"portrait_image is of shape {image.shape}, expected 1 or 3 channels")
 
     def _arrays(self) -> Iterator[tuple[str, np.ndarray, type, list[str]]]:
-        """Yield each array that is not None, with the type and the axes of its annotation."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
@@ -105,11 +98,7 @@ _KNOWN = {"version", *(field.name for field in fields(ExampleHistory))}
 def extremes(
     selected: np.ndarray, loss_mean: np.ndarray
 ) -> dict[str, Int64[np.ndarray, " example"]]:
-    """Return all examples in two orders: the "most" and the "least" selected first.
-
-    Of examples selected equally often, the harder counts as selected more. Those never seen come
-    last.
-    """
+    """Return all examples in two orders: "most" and "least" selected first, then by loss."""
     return {"most": np.lexsort((-loss_mean, -selected)), "least": np.lexsort((loss_mean, selected))}
 
 
@@ -135,12 +124,6 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
     try:
         # NumPy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            size = sum(each.file_size for each in file.zip.infolist())
-            if size > _LARGEST:
-                raise ValueError(
-                    f"it unpacks to {size / 2**20:,.0f} MiB, expected at most "
-                    f"{_LARGEST / 2**20:,.0f}"
-                )
             found: dict[str, Any] = {name: file[name] for name in _KNOWN & {*file.files}}
         version = found.pop("version").item()
         if version == VERSION:

@@ -24,12 +24,7 @@ def told(path: Path) -> Generator[None]:
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
-    """Lock an open file or folder, or return False if another process has it and `wait` is false.
-
-    The lock ends when the file is closed, also by the death of the process. Windows and some
-    network file systems have no such locks; there, all is free. (But Windows moves no file to the
-    place of an open one.)
-    """
+    """Lock an open file or folder; False if another process has it. Without locks, all is free."""
     try:
         import fcntl
 

@@ -1,14 +1,9 @@
 """Records as one pandas table, with a row for each evaluation of each run.
 
-    import selective_backprop_lab as lab
-
-    evaluations = lab.frame("records/demo")
-    evaluations.groupby(["length", "arm", "seed"]).error.last()
-
-All pages, tables, figures and verdicts are computed from this table; see `analysis`.
+evaluations = lab.frame("records/demo")
+evaluations.groupby(["length", "arm", "seed"]).error.last()
 """
 
-import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -76,18 +71,8 @@ COLUMNS: Mapping[str, str] = {**OF_A_RUN, **OF_AN_EVALUATION}
 
 
 def frame(*places: str | Path) -> pd.DataFrame:
-    """Return all evaluations of all runs in some folders, with the columns of `COLUMNS`.
-
-    Raises:
-        RecordError: if a folder is missing, or one of its records cannot be read.
-    """
-    collects = gc.isenabled()
-    gc.disable()  # it would look through all that was read, again and again
-    try:
-        return frame_of(run for place in places for run in read_runs(place))
-    finally:
-        if collects:
-            gc.enable()
+    """Return all evaluations of all runs in some folders, with the columns of `COLUMNS`."""
+    return frame_of(run for place in places for run in read_runs(place))
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
@@ -108,15 +93,11 @@ def each_run(evaluations: pd.DataFrame) -> Iterator[Any]:
 
 
 def length_of(run: Run) -> Budget:
-    """Return the planned length of a run.
-
-    Raises:
-        RecordError: if its configuration does not hold a length.
-    """
+    """Return the planned length of a run."""
     config = run.header.config
-    budgeted = config.get("budget") is not None
-    unit = str(config.get("budget_unit") or "cost") if budgeted else "epochs"
-    value = config["budget"] if budgeted else config.get("epochs", 0)
+    value, unit = config.get("epochs", 0), "epochs"
+    if config.get("budget") is not None:
+        value, unit = config["budget"], config.get("budget_unit") or "cost"
     if not isinstance(value, int | float) or unit not in {"epochs", "cost", "seconds"}:
         raise sb.RecordError(
             f"{run.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a budget "
@@ -141,7 +122,7 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         header.seed,
         length.value,
         length.unit,
-        *(_name(header.config.get(key)) for key in ("data", "model")),
+        *(header.config.get(key, "–") for key in ("data", "model")),
         config.get("recipe.learning_rate", math.nan),
         header.device,
         header.code_version,
@@ -167,13 +148,6 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         yield (*own, number, error, *found)
     if not run.points:
         yield (*own, -1, *[math.nan] * (1 + len(_POINT)))
-
-
-def _name(described: Any) -> str:
-    """Return the name of data or a model, also if a mapping describes it."""
-    if isinstance(described, Mapping):
-        return str(described.get("name", described))
-    return "–" if described is None else str(described)
 
 
 _POINT = [name for name in OF_AN_EVALUATION if name not in {"evaluation", "error"}]

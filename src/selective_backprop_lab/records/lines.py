@@ -1,7 +1,7 @@
-"""Records as lines of strict JSON, and their names.
+"""Records as lines of strict JSON, their names, and the types of their fields.
 
 JSON has no NaN and no infinity. They are stored as the strings "NaN", "Infinity" and "-Infinity",
-and read back as numbers. A text that equals one of these strings also comes back as a number.
+and such a text is read back as a number.
 """
 
 import hashlib
@@ -9,13 +9,18 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
 _UNUSUAL = (b'NaN"', b'Infinity"', b"\\", b"\x7f")
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_WORDS = {int: "a whole number below 2**63", float: "a number", str: "text", bool: "true or false"}
+IDENTITY = {"strategy": {"name": str}, "seed": int}  # what names a record
 
 
 def _refuse(constant: str) -> None:
@@ -25,25 +30,8 @@ def _refuse(constant: str) -> None:
 _JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
-class Strategy(TypedDict):
-    """The name of a run's strategy, beside its options."""
-
-    name: str
-
-
-class Identity(TypedDict):
-    """The parts of a run's identity that name its record."""
-
-    strategy: Strategy
-    seed: int
-
-
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
-    """Return a mapping as one line of strict JSON, with its line break.
-
-    It may hold numbers (also of NumPy and torch), text, booleans, None, and lists and mappings of
-    them. Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
-    """
+    """Return a mapping as a line of strict JSON; with `sort`, equal mappings give equal lines."""
     try:  # the usual case, and fast
         line = json.dumps(entry, sort_keys=sort, allow_nan=False)
     except (TypeError, ValueError):
@@ -65,10 +53,7 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def printable(text: str) -> str:
-    """Return a text of a file as one line that cannot control a terminal or turn a line around.
-
-    Line breaks and tabs become blanks; what else cannot be printed or encoded becomes "?".
-    """
+    """Return a text of a file as one line that cannot control a terminal or turn a line around."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
@@ -91,7 +76,6 @@ def record_name(identity: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in a form that strict JSON can hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -115,3 +99,58 @@ def _revive(value: Any) -> Any:
     if isinstance(value, list):
         return [_revive(entry) for entry in value]
     return _NON_FINITE.get(value, printable(value)) if isinstance(value, str) else value
+
+
+def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
+    """Return a dataclass from values by name. A field whose default is None may be missing."""
+    values: dict[str, Any] = {}
+    for name, hint, needed in _fields(kind):
+        value = entry.get(name)
+        if type(value) is hint and hint is not int:  # the usual case, and fast
+            values[name] = value
+        elif value is not None or needed:
+            values[name] = read_value(value, hint, name)
+    return kind(**values)
+
+
+def read_value(value: Any, kind: Any, name: str, *, needed: bool = False) -> Any:
+    """Return a value of a type, or a mapping with the types of some keys, or raise ValueError."""
+    origin, inner = (dict, ()) if isinstance(kind, dict) else _shape(kind)
+    if origin is UnionType:  # of None and one other type
+        return None if value is None else read_value(value, inner[0], name)
+    if isinstance(value, dict):
+        if origin is dict:
+            for key in kind if needed else kind.keys() & value.keys():
+                read_value(value.get(key), kind[key], f"{name}.{key}", needed=needed)
+            return value
+        if is_dataclass(kind):
+            return read_fields(kind, value)
+        if origin is Mapping:
+            if {*map(type, value.values())} - {inner[1]}:
+                for key, each in value.items():
+                    read_value(each, inner[1], f"{name}.{key}")
+            return value
+    elif origin in (list, tuple) and isinstance(value, list):
+        if inner[0] is not float or {*map(type, value)} - {float}:
+            return origin(read_value(each, inner[0], f"an entry of {name}") for each in value)
+        return origin(value)
+    # Larger whole numbers cannot be counters, seeds or floats.
+    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    if (kind is int and whole) or (kind is float and (whole or isinstance(value, float))):
+        return kind(value)
+    if kind is Any or (kind in (str, bool) and isinstance(value, kind)):
+        return value
+    wanted = "a list" if origin in (list, tuple) else "a mapping"
+    if not origin:
+        wanted = _WORDS.get(kind, wanted)
+    raise ValueError(f"{name} is {value!r:.400}, expected {wanted}")
+
+
+@cache  # records hold millions of values of a few types
+def _shape(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(kind), get_args(kind)
+
+
+@cache
+def _fields(kind: Any) -> list[tuple[str, Any, bool]]:
+    return [(each.name, each.type, each.default is not None) for each in fields(kind)]

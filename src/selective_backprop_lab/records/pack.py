@@ -1,8 +1,7 @@
 """Packs: all records of a folder in one compressed file, `runs.jsonl.xz`.
 
-Uncompressed, it holds the lines of one record after the other, each beginning with its header.
-Similar runs have similar records, so a pack has a tenth of their size. If a record is both in a
-file and in the pack, the file is read.
+It holds the lines of one record after the other, each beginning with its header. If a record is
+both in a file and in the pack, the file is read.
 """
 
 import lzma
@@ -13,13 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
-from selective_backprop_lab.records.fields import read_value
 from selective_backprop_lab.records.files import replacing, told
-from selective_backprop_lab.records.lines import Identity, decode, record_name
+from selective_backprop_lab.records.lines import IDENTITY, decode, read_value, record_name
 
 PACK = "runs.jsonl.xz"
-# Bytes, uncompressed: enough for about 100,000 runs. A whole pack is read into memory.
-_LARGEST = 2**28
 _HEADERS = re.compile(rb'^(?={"kind": "run")', re.MULTILINE)
 
 
@@ -33,22 +29,13 @@ def packed(folder: Path) -> Mapping[str, bytes]:
 
 
 def pack(files: Iterable[Path]) -> None:
-    """Move records from their files into the packs of their folders; they replace older ones there.
-
-    A file must have the name of its record, because a pack keeps no other. Find and pack the files
-    within `locked(folder)`.
-    """
+    """Move records from their files into the packs of their folders, within `locked(folder)`."""
     folders: dict[Path, list[Path]] = {}
     for file in files:
         folders.setdefault(file.parent, []).append(file)
     for folder, found in folders.items():
         records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
         content = b"".join(records[name] for name in sorted(records))
-        if len(content) > _LARGEST:
-            raise sb.RecordError(
-                f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, but "
-                f"at most {_LARGEST / 2**20:.0f} are read; move some to another folder."
-            )
         with replacing(folder / PACK) as out:
             out.write(lzma.compress(content, preset=6))
         for file in found:
@@ -75,17 +62,11 @@ def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
 
 
 def _split(path: Path) -> dict[str, bytes]:
-    """Return each record of a pack by name; nothing is read from one that unpacks to too much."""
+    """Return each record of a pack by name."""
     try:
-        with lzma.open(path) as file:
-            content = file.read(_LARGEST + 1)
+        content = lzma.decompress(path.read_bytes())
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
-    if len(content) > _LARGEST:
-        raise sb.RecordError(
-            f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, more than "
-            "`selective-backprop pack` ever writes."
-        )
     records: dict[str, bytes] = {}
     number = 1
     for record in filter(None, _HEADERS.split(content)):
@@ -93,7 +74,7 @@ def _split(path: Path) -> dict[str, bytes]:
             # What follows the identity does not name the record, and is long.
             start, more, _ = record.partition(b"\n")[0].partition(b', "config": ')
             header = decode(start + b"}" if more else start)
-            identity = read_value(header.get("identity"), Identity, "identity")
+            identity = read_value(header.get("identity"), IDENTITY, "identity", needed=True)
         except ValueError as error:
             raise sb.RecordError(
                 f"{path}, line {number}: no header of a record ({error})."

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy
 import torch
@@ -18,18 +18,6 @@ from selective_backprop_lab.records.files import replacing
 
 _PACKAGE = Path(sb.__file__).resolve().parent
 _GIB = 2**30
-
-
-class Hardware(TypedDict, total=False):
-    """A machine, described by what decides its speed and rounding, without its name."""
-
-    cpu: str
-    capability: str  # the instructions that torch computes with, such as "AVX2"
-    cores: int
-    threads: int  # number of threads that torch uses for one operation
-    memory_gib: float | None
-    gpu: str | None
-    system: str
 
 
 def provenance() -> dict[str, Any]:
@@ -45,13 +33,13 @@ def write_record(path: Path, command: str, found: Mapping[str, Any]) -> None:
         file.write(f"{json.dumps(record, indent=1, default=str)}\n".encode())
 
 
-def hardware() -> Hardware:
-    """Describe the machine; what cannot be found out is "unknown" or None."""
+def hardware() -> dict[str, Any]:
+    """Describe what decides speed and rounding; what cannot be found is "unknown" or None."""
     # A container or `taskset` may allow fewer cores than the machine has.
     allowed = getattr(os, "sched_getaffinity", None)
     return {
         "cpu": _cpu_model(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
+        "capability": torch.backends.cpu.get_cpu_capability(),  # instructions, such as "AVX2"
         "cores": len(allowed(0)) if allowed else (os.cpu_count() or 1),
         "threads": torch.get_num_threads(),  # number that torch uses for one operation
         "memory_gib": _memory_gib(),
@@ -85,10 +73,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_version() -> str:
-    """Say which source code runs: `git 1a2b3c4d5e6f`, perhaps with ` + uncommitted changes`.
-
-    If git does not track the package's files, it is the version of the installed package.
-    """
+    """Say which source code runs: `git 1a2b3c4d5e6f`, perhaps with ` + uncommitted changes`."""
     tracked = _ask("git", "ls-files", "--error-unmatch", "__init__.py")
     commit = _ask("git", "rev-parse", "--verify", "HEAD") if tracked else None
     if not commit:

@@ -1,33 +1,36 @@
 """Records of runs: lines of JSON that survive a crash at any moment.
 
-All figures, tables and pages are made from records. A run has one record, named
-`<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the run's identity:
+A run has one record, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the
+run's identity. A folder keeps records as files, as one compressed pack (see `pack`), or both:
 
     {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
     {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
     {"kind": "end", "status": "finished", "meters": {…}, …}                 if the run finished
 
-The first line appears together with the file, whole or not at all. Each later line is appended and
-forced to the disk before the writer returns. So a crash costs at most the line being written, and a
-record without an end is that of an unfinished run.
-
-A folder keeps records as files, as one compressed pack (see `pack`), or both. In each case, a
-record is read by its path in the folder.
+The first line appears together with the file, whole or not at all. Each later line is on the disk
+before the writer returns. So a crash costs at most the line being written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.records.fields import read_value
 from selective_backprop_lab.records.files import locked, told
-from selective_backprop_lab.records.lines import SUFFIX, Identity, decode, printable, record_name
+from selective_backprop_lab.records.lines import (
+    IDENTITY,
+    SUFFIX,
+    decode,
+    printable,
+    read_fields,
+    read_value,
+    record_name,
+)
 from selective_backprop_lab.records.pack import PACK, pack, packed
-from selective_backprop_lab.records.provenance import Hardware, provenance
 
 SCHEMA = 2
 
@@ -63,71 +66,45 @@ class Point:
         return self.scored + self.trained
 
 
-class Composed(TypedDict, total=False):
-    """How the data were changed, as in a configuration."""
-
-    skew: float
-    copies: float
-    near_copies: int
-    places: int | None
-    noise_kind: str
-    seed: int
-
-
-class Tried(TypedDict, total=False):
-    """The parts of a recipe that are read."""
-
-    learning_rate: float
-
-
-class Config(TypedDict, total=False):
-    """The parts of a configuration that are read."""
-
-    data: str
-    model: str
-    limit: int | None
-    noise: float | None
-    composition: Composed
-    pretrained: str
-    recipe: Tried
-    epochs: float
-    budget: float
-    budget_unit: str
-    schedules_follow: str
-
-
-class Meters(TypedDict, total=False):
-    """The counts over a whole run that are read."""
-
-    class_shares: list[float]  # of the training data, in order of the labels; missing for text
-    prepared_cost: float
-    test_examples: int
-    train_error: float
-    # The share of labels that looked wrong (`SelectiveLoader.wrong_labels`); 0 if it is unclear.
-    wrong_labels: float | None
-
-
-class End(TypedDict, total=False):
-    """The last line of a record."""
-
-    status: str
-    ended: str  # ISO 8601, UTC
-    elapsed: float  # seconds
-    machines: list[str]  # in words, one for each time that the run was begun or continued
-    shared_gpu: bool  # whether another run of the same command used its GPU at the same time
-    meters: Meters
+# The types of what is read of a header and of a record's last line.
+_READ: dict[str, Any] = {
+    "config": {
+        **dict.fromkeys(("data", "model", "pretrained", "budget_unit", "schedules_follow"), str),
+        **{"epochs": float, "budget": float, "limit": int | None, "noise": float | None},
+        "composition": {
+            **{"skew": float, "copies": float, "near_copies": int, "places": int | None},
+            **{"noise_kind": str, "seed": int},
+        },
+        "recipe": {"learning_rate": float},
+    },
+    "hardware": {
+        **{"cpu": str, "capability": str, "cores": int, "threads": int},
+        **{"memory_gib": float | None, "gpu": str | None, "system": str},
+    },
+    "end": {
+        **{"status": str, "ended": str, "elapsed": float},  # ended: ISO 8601, UTC; seconds
+        "machines": list[str],  # in words, one for each time that the run was begun or continued
+        "shared_gpu": bool,  # whether another run of the same command used its GPU meanwhile
+        "meters": {
+            "class_shares": list[float],  # of the training data, by label; missing for text
+            **{"prepared_cost": float, "test_examples": int, "train_error": float},
+            # The share of labels that looked wrong (`SelectiveLoader.wrong_labels`); 0 if unclear.
+            "wrong_labels": float | None,
+        },
+    },
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """What runs, and where: the first line of a record."""
 
-    identity: Annotated[Mapping[str, Any], Identity]  # the choices that distinguish this run
-    config: Annotated[Mapping[str, Any], Config]  # the whole configuration, with defaults
+    identity: Mapping[str, Any]  # the choices that distinguish this run
+    config: Mapping[str, Any]  # the whole configuration, with defaults
     device: str
     code_version: str
     versions: Mapping[str, str]
-    hardware: Annotated[Mapping[str, Any], Hardware]
+    hardware: Mapping[str, Any]
     command: str
     started: str  # ISO 8601, UTC
     model_file: str | None = None  # fingerprint of the file that makes a user's own model
@@ -142,14 +119,6 @@ class Header:
     def seed(self) -> int:
         """The run's seed."""
         return self.identity["seed"]
-
-    @classmethod
-    def here(
-        cls, identity: Mapping[str, Any], config: Mapping[str, Any], **more: str | None
-    ) -> "Header":
-        """Describe a run that starts now, on this machine, with this code."""
-        found: dict[str, Any] = {**provenance(), "started": utc_now(), **more}
-        return cls(identity=identity, config=config, **found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,8 +164,6 @@ def record_path(folder: str | Path, header: Header) -> Path:
 def read_run(path: str | Path) -> Run:
     """Read one record, up to its last whole line, from its file or from the pack beside it."""
     path = Path(path)
-    if path.exists() and not path.is_file():  # a named pipe would never end
-        raise sb.RecordError(f"{path}: cannot be read (not a file).")
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -209,7 +176,6 @@ def read_run(path: str | Path) -> Run:
 
 
 def _run(path: Path, content: bytes) -> Run:
-    """Return what a record holds."""
     if (shown := printable(path.name)) != path.name:
         raise sb.RecordError(
             f"{path.with_name(shown)}: its name holds control characters; rename the file."
@@ -231,7 +197,8 @@ def _run(path: Path, content: bytes) -> Run:
             case "observation":
                 observations.append(_read_entry(Observation, entry, where))
             case "end":
-                end = _read_entry(End, entry, where)
+                with _placed(where):
+                    end = read_value(entry, _READ["end"], "end")
             case other:
                 raise sb.RecordError(
                     f"{where}: kind is {other!r}, expected 'point', 'observation' or 'end'."
@@ -274,11 +241,7 @@ def _contents(folder: str | Path) -> dict[Path, bytes | None]:
 
 
 def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
-    """Move the finished records of a folder into its pack.
-
-    Returns:
-        The number of these records, and why other files of the folder are left where they are.
-    """
+    """Move a folder's finished records into its pack; return how many, and why others stay."""
     loose, problems = list[Path](), list[str]()
     folder = _existing(folder)
     with told(folder / PACK), locked(folder):  # another process may be packing the same files
@@ -330,11 +293,22 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
                 f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: this is not a "
                 "record's first line, or a version with another schema wrote it."
             )
-    return _read_entry(Header, entry, where)
+    header = _read_entry(Header, entry, where)
+    with _placed(where):
+        read_value(header.identity, IDENTITY, "identity", needed=True)
+        for name in ("config", "hardware"):
+            read_value(getattr(header, name), _READ[name], name)
+    return header
 
 
 def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
+    with _placed(where):
+        return read_fields(kind, entry)
+
+
+@contextmanager
+def _placed(where: str) -> Generator[None]:
     try:
-        return read_value(entry, kind, kind.__name__.lower())
+        yield
     except ValueError as error:
         raise sb.RecordError(f"{where}: {error}.") from error

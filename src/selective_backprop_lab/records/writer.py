@@ -29,10 +29,7 @@ class TakenError(sb.RecordError):
 
 
 class RunWriter:
-    """Record one run while it happens; without `end` the run stays unfinished.
-
-    Until it is closed, the record is locked. Open it within `locked(folder)`, unless `is_locked`.
-    """
+    """Record one run while it happens. Until it is closed, the record is locked."""
 
     def __init__(self, path: Path, lines: Sequence[bytes]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +37,7 @@ class RunWriter:
             file.writelines(lines)
         self.path = path
         # Unbuffered, so that nothing is left in memory when the process dies.
-        self._file = FileIO(str(path), "a", opener=_open_no_link)
+        self._file = FileIO(str(path), "a")
         lock(self._file.fileno())
 
     @classmethod
@@ -73,11 +70,7 @@ class RunWriter:
         points: Sequence[Point],
         observations: Sequence[Observation],
     ) -> "RunWriter":
-        """Continue the record of an unfinished run from a checkpoint of the run.
-
-        Entries after the checkpoint are deleted, because the run will record them again. The record
-        keeps its header; `header` is used only if the record is lost.
-        """
+        """Continue a record from a checkpoint, and delete later entries."""
         path = record_path(folder, header)
         with suppress(sb.RecordError):
             header = read_run(path).header
@@ -117,10 +110,6 @@ class RunWriter:
             with suppress(OSError):
                 self._file.truncate(before)
             raise
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))  # Windows lacks it
 
 
 def is_finished(path: Path) -> bool:

@@ -1,7 +1,6 @@
 """Rank, list and show training examples that look mislabelled, from the records of runs."""
 
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
@@ -37,16 +36,6 @@ class Audit:
     problems: tuple[str, ...]  # sentences on what could not be used, and what to do about it
 
     @property
-    def config(self) -> Mapping[str, Any]:
-        """The configuration of the first run; its data are those of all runs."""
-        return self.runs.config.iloc[0]
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes, in order of the labels."""
-        return self.histories[0].class_name
-
-    @property
     def wrong(self) -> np.ndarray | None:
         """Which labels were flipped on purpose, `[example]`; None if none were."""
         first = self.histories[0]
@@ -63,7 +52,7 @@ class Audit:
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return the most suspicious examples as texts to show."""
-        found, names = self.suspects, self.class_names
+        found, names = self.suspects, self.histories[0].class_name
         labels, predictions, sure = found.labels, found.predictions, found.confidences
         assert labels is not None and predictions is not None and sure is not None
         count = min(count, len(found))
@@ -84,11 +73,7 @@ class Audit:
 
 
 def audit_runs(places: Sequence[Path]) -> Audit:
-    """Audit runs that trained on the same data, together.
-
-    If the runs' data differ, the runs of the most frequent data are audited. What cannot be used is
-    left out and named.
-    """
+    """Audit runs that trained on the same data, the most frequent; what is left out is named."""
     runs, problems = read_same_data(places)
     histories, unread = read_histories(runs)
     problems += unread
@@ -103,10 +88,17 @@ def audit_runs(places: Sequence[Path]) -> Audit:
             )
         else:
             seen.append((run, history))
-    kept = _of_usual_labels(seen, problems)
-    if not kept:
+    if not seen:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(f"no run has examples that can be audited.{wrong}")
+    usual = mode(history.label.tobytes() for _, history in seen)
+    kept = [(run, history) for run, history in seen if history.label.tobytes() == usual]
+    problems += [
+        f"{run.run}: its examples have other labels than in {kept[0][0].run}, so it is left out. "
+        "To audit it, name only this record."
+        for run, history in seen
+        if history.label.tobytes() != usual
+    ]
     own = tuple(history for _, history in kept)
     return Audit(together(own), runs.loc[[run.Index for run, _ in kept]], own, tuple(problems))
 
@@ -130,21 +122,6 @@ def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
         predictions=predictions,
         confidences=confidences,
     )
-
-
-def _of_usual_labels(
-    seen: Sequence[tuple[Any, ExampleHistory]], problems: list[str]
-) -> list[tuple[Any, ExampleHistory]]:
-    """Return the runs that trained on the most frequent labels."""
-    keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
-    kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
-    problems += [
-        f"{run.run}: its examples have other labels than in {kept[0][0].run}, so it is left out. "
-        "To audit it, name only this record."
-        for (run, _), key in zip(seen, keys, strict=True)
-        if key != mode(keys)
-    ]
-    return kept
 
 
 def top_table(found: Audit, count: int) -> Table:
@@ -186,10 +163,7 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
 
 
 def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
-    """Write `suspects.csv`, and a page of the suspects whose pictures were recorded.
-
-    Pictures go into a folder `suspects`, named by the examples' indices in the data set.
-    """
+    """Write `suspects.csv`, and a page and a folder of the suspects with recorded pictures."""
     suspects, listed = found.suspects, found.suspects.indices[:count]
     pictures = portraits(found.histories)
     names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
@@ -206,7 +180,8 @@ def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
     if names:
         extra["picture"] = [names.get(index, "") for index in listed.tolist()]
     table, page = folder / "suspects.csv", folder / "suspects.html"
-    suspects.write_csv(table, limit=count, class_names=found.class_names, extra=extra)
+    names_of_classes = found.histories[0].class_name
+    suspects.write_csv(table, limit=count, class_names=names_of_classes, extra=extra)
     items = [
         row | {"picture": names[row["index"]]} for row in found.rows(count) if row["index"] in names
     ]

@@ -1,8 +1,4 @@
-"""Show which classes and which examples were trained on, from the histories of examples.
-
-Numbers per class are averaged over seeds. Single examples are shown run by run, because each run
-has its own predictions.
-"""
+"""Show which classes and which examples were trained on, from the histories of examples."""
 
 import base64
 import io
@@ -56,11 +52,7 @@ def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
 
 
 def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
-    """Return how often the examples of each class were trained on, in percent of all chances.
-
-    An example has one chance in each pass over the data, pruned or not. NaN for a class without
-    examples.
-    """
+    """Return how often the examples of each class were trained on, in percent of all passes."""
     shares = []
     for history in histories:
         classes = len(history.class_name)
@@ -69,19 +61,6 @@ def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
         with np.errstate(invalid="ignore", divide="ignore"):
             shares.append(100.0 * trained / chances)
     return [estimate(column) for column in np.transpose(shares).tolist()]
-
-
-def class_of(history: ExampleHistory, number: int) -> str:
-    """Return the name of a class, or its number if names were not recorded."""
-    known = 0 <= number < len(history.class_name)
-    return history.class_name[number] if known else str(number)
-
-
-def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
-    """Return an example's label, and the label before it was flipped, or an empty text."""
-    label = int(history.label[index])
-    clean = label if history.label_clean is None else int(history.label_clean[index])
-    return class_of(history, label), "" if clean == label else class_of(history, clean)
 
 
 def gallery(kept: Kept) -> dict[str, Any]:
@@ -103,17 +82,17 @@ def gallery(kept: Kept) -> dict[str, Any]:
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
-    """Return what the page says about one example in one run."""
     prediction, confidence = int(history.prediction[index]), float(history.confidence[index])
     sure = f" ({100 * confidence:.0f}\u00a0%)" if np.isfinite(confidence) else ""
-    label, clean = labels_of(history, index)
-    seen = f"predicted {class_of(history, prediction)}{sure}"
+    label = int(history.label[index])
+    clean = label if history.label_clean is None else int(history.label_clean[index])
+    names = history.class_name
     return {
         "number": index,
-        "label": label,
-        "clean": clean,
-        "prediction": "never seen" if prediction < 0 else seen,
-        "is_wrong": prediction not in {int(history.label[index]), -1},
+        "label": names[label],
+        "clean": "" if clean == label else names[clean],
+        "prediction": "never seen" if prediction < 0 else f"predicted {names[prediction]}{sure}",
+        "is_wrong": prediction not in {label, -1},
         "selected": int(history.selected[index]),
     }
 
@@ -155,10 +134,7 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
 
 
 def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
-    """Draw how much of each class was trained on; None if there is nothing to draw.
-
-    Strategies that trained on everything are left out.
-    """
+    """Draw how much of each class was trained on, for strategies that left out something."""
     found = {label: class_shares(own.values()) for label, own in kept.items()}
     found = {label: own for label, own in found.items() if any(each.mean < _ALL for each in own)}
     if not found:

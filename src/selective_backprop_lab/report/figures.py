@@ -61,11 +61,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 
 
 def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
-    """Draw error against cost and against time, final errors, and where the time went.
-
-    Of too many arms, only those with the lowest final errors get curves. Unfinished runs are thin
-    and dotted. Where no seconds compare, there is nothing about time.
-    """
+    """Draw error against cost and time (for the lowest), final errors, and each phase's time."""
     found, rows = arms(comparison), ranking(comparison)
     shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
     curves = {label: found[label] for label in shown}
@@ -92,10 +88,7 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
 
 
 def differences(comparison: pd.DataFrame) -> Figure | None:
-    """Draw the gain of each arm at each length, the lowest first; None if there is no gain.
-
-    A gain far above the rest is drawn at the edge, as a number.
-    """
+    """Draw the gain of each arm at each length, the lowest first; None if there is no gain."""
     found = [each for each in gains(comparison) if math.isfinite(each.change.mean)]
     if not found:
         return None
@@ -168,7 +161,6 @@ def _draw_error(
 
 
 def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.DataFrame) -> None:
-    """Draw a row for each arm, with a dot for each of its lengths."""
     look, known, found = styles(comparison), counted(comparison), lengths(comparison)
     places = {row.arm.iloc[0]: place for place, row in enumerate(rows)}
     errors = {label: final_error(own) for label, own in arms(known).items()}
@@ -213,10 +205,7 @@ def _draw_interval(
     sign: str = "",
     **dot: Any,
 ) -> bool:
-    """Draw a mean with its interval, if known, in a row.
-
-    Beyond the edge, only write the number, and return False.
-    """
+    """Draw a mean with its interval; beyond the edge, only write the number, and return False."""
     if mean > edge:
         place: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
         axes.text(1, row, f"{mean:{sign}.1f} ▸", transform=axes.get_yaxis_transform(), **place)
@@ -227,7 +216,6 @@ def _draw_interval(
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Label the rows from top to bottom."""
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.4, -0.6)

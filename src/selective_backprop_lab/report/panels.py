@@ -48,11 +48,7 @@ def draw_curve(
     spread: bool = True,
     label: str | None = None,
 ) -> None:
-    """Draw a mean over seeds with its 95 % band or, with fewer than three seeds, with each seed.
-
-    `width` is a share of the style's width. Without `spread`, neither band nor seeds are drawn,
-    because they would overlap if there are many curves.
-    """
+    """Draw a mean over seeds; with `spread`, also its 95 % band or, below three seeds, each."""
     look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
     axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)
     if spread and curve.has_band:
@@ -84,10 +80,7 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
 
 
 def draw_phases(axes: Axes, arms: Mapping[str, pd.DataFrame], *, room: float) -> None:
-    """Draw one bar per arm, from top to bottom, of the seconds that its phases took.
-
-    `room` is the width in inches for a line of the legend.
-    """
+    """Draw one bar per arm, from top to bottom, of the seconds that its phases took."""
     seconds, left = phase_table(arms.values()), np.zeros(len(arms))
     for phase, widths in seconds.items():
         colour = PHASE_COLOURS.get(str(phase), "#999999")
@@ -102,10 +95,7 @@ def draw_phases(axes: Axes, arms: Mapping[str, pd.DataFrame], *, room: float) ->
 
 
 def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> None:
-    """Write a panel's title above it, and a legend, if there are names, below the title.
-
-    `room` is the width in inches for a line of the legend.
-    """
+    """Write a panel's title above it and, below the title, a legend in lines of `room` inches."""
     widths = [_HANDLE + _LETTER * len(name) for name in names]
     columns = len(names) if sum(widths) <= room else max(1, int(room / max(widths)))
     lines = math.ceil(len(names) / max(1, columns))
@@ -127,11 +117,7 @@ def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> Non
 def label_ends(
     axes: Axes, ends: Sequence[tuple[str, Style, float, float]], *, line: float = LINE
 ) -> None:
-    """Name each curve beside the panel, at the height where it ends, or as near as possible.
-
-    Set the panel's limits first. An end is a name, a style and a place. `line` is the height of a
-    line, as a share of the panel's height.
-    """
+    """Name each curve beside the panel, about where it ends. Set the panel's limits first."""
     to_share = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda end: end[3])
     places = [to_share.transform((x, y)).tolist() for *_, x, y in ends]

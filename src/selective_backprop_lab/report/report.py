@@ -27,11 +27,7 @@ def write_report(
     problems: Sequence[str] = (),
     axis: str = "seconds",
 ) -> None:
-    """Write the report of a comparison, with the histories of examples.
-
-    `axis` names the seconds to show. The page is written to a temporary file first, so that nobody
-    ever reads half of it.
-    """
+    """Write the report of a comparison, with the seconds of `axis` and examples' histories."""
     path = Path(path)
     kept, without = kept_histories(comparison, histories or {})
     look = styles(comparison)
@@ -68,5 +64,4 @@ def write_report(
 
 
 def _address(figure: Figure) -> str:
-    """Return a figure as a data URL."""
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"

@@ -1,9 +1,8 @@
 """How strategies and phases look: each has the same colour in all figures.
 
 The most frequent strategies have the colours of Okabe and Ito, which readers with common forms of
-colour blindness can tell apart. Traditional training is mid grey, which is legible on white and on
-black. Related strategies have similar hues. Lengths of one strategy share its colour and differ in
-their dashes.
+colour blindness can tell apart. Related strategies have similar hues, lengths of one strategy
+differ in their dashes.
 """
 
 import math
@@ -105,10 +104,7 @@ class Span:
 
 
 def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
-    """Return the part of an error axis to show: all means, and the ends of intervals in `reach`.
-
-    An interval that reaches far down is cut at half of the lowest mean. None if no mean is finite.
-    """
+    """Return the part of an error axis that shows all means, and the interval ends in `reach`."""
     seen = [mean for mean in means if math.isfinite(mean)]
     if not seen:
         return None
@@ -122,10 +118,7 @@ def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
 
 
 def ceiling(values: Iterable[float]) -> float:
-    """Return the highest value that an axis has to show, without a few far above the rest.
-
-    NaN if no value is finite.
-    """
+    """Return the highest value that an axis has to show, without a few far above the rest."""
     known = np.array([value for value in values if math.isfinite(value)])
     if not len(known):
         return math.nan
@@ -148,10 +141,7 @@ def styles(comparison: pd.DataFrame) -> dict[str, Style]:
 
 
 def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the seconds that each phase took in a whole run, as a mean over an arm's timed runs.
-
-    There is a row for each arm. Known phases come first, in the order of the work.
-    """
+    """Return the mean seconds of each phase over an arm's timed runs; a row for each arm."""
     rows = []
     for own in map(counted, each):
         timed = own[own.seconds.notna()]

@@ -1,4 +1,1 @@
-"""Run a grid of runs: find missing ones, start processes, take turns, and show progress.
-
-Read `grid.py` first.
-"""
+"""Run a grid of runs, in processes that take turns. Read `grid.py` first."""

@@ -17,10 +17,10 @@ from selective_backprop_lab.records.schema import Point, Run, pack_finished
 from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.runner.local_pool import run_local
 from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.training.process import asked_to_stop
 from selective_backprop_lab.training.resumable_run import ResumableRun
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.stopping import asked_to_stop
 
 Watch = Callable[[RunConfig, Point | None], None]
 """Called with each evaluation, including earlier ones of a run that is resumed, and with None for a
@@ -41,15 +41,12 @@ def run_grid(
 ) -> list[Run]:
     """Train runs that are not recorded yet, and return the records of all runs.
 
-    If this is stopped at any moment, running runs lose at most the work since their last
-    checkpoints. Call it again to continue from there, or, without `resume`, to start these again.
-    Several processes can do this in one folder at the same time: a run that another process is
-    training is waited for at the end.
+    If this is stopped, call it again to continue from the last checkpoints or, without `resume`, to
+    start unfinished runs again. A run that another process is training is waited for at the end.
 
     With `interleave`, the runs of the same data, seed and length are a group that takes turns.
     `jobs` groups run at a time, each in its own process if there are 2 or more. With `replace`,
-    recorded runs are repeated, and old records kept. With `log_examples`, the history of each
-    training example is recorded.
+    recorded runs are repeated, and old records kept.
 
     Raises:
         LossError: if runs met losses that are not finite; raised after all other runs are done.
@@ -92,7 +89,6 @@ def run_grid(
 
 
 def _groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
-    """Return the runs of the same data, seed and length together."""
     groups: dict[object, list[RunConfig]] = {}
     for config in configs:
         data = config.recipe.data, config.limit, *config.drawn, config.held_out
@@ -177,7 +173,6 @@ class _Group:
 
 
 def _failure(config: RunConfig, error: sb.LossError) -> str:
-    """Say which run failed and why, and what to do at the command line."""
     # The rest of the library's message is about arguments of a loader, which commands lack.
     reason, _, _ = str(error).partition(" Mend the data")
     advice = " Lower the learning rate: --lr of train and compare." if "finite" in reason else ""

@@ -1,9 +1,7 @@
 """Carry out jobs in one process, or in several side by side.
 
-`concurrent.futures.ProcessPoolExecutor` and joblib's loky cannot replace it. Both return a job's
-result only at its end. Steps would need a queue that all workers share, and a killed worker may
-leave its lock taken. On Ctrl-C, the first waits for running jobs, and the second kills them.
-Neither gives workers time for a last checkpoint, or ends workers whose parent was killed.
+`ProcessPoolExecutor` and joblib's loky cannot replace it: both return a job's result only at its
+end, and neither gives workers time for a last checkpoint, or ends workers whose parent was killed.
 """
 
 import multiprocessing
@@ -18,8 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import selective_backprop as sb
-from selective_backprop_lab.training.stopping import sigterm_leaves
-from selective_backprop_lab.training.threads import limit_threads
+from selective_backprop_lab.training.process import limit_threads, sigterm_leaves
 
 PATIENCE = 30.0  # seconds that a process gets for its last checkpoint
 
@@ -45,10 +42,7 @@ JobT = TypeVar("JobT", bound=Job)
 def run_local(
     work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
 ) -> None:
-    """Carry out jobs, in order; with `jobs` of 2 or more, so many at a time in own processes.
-
-    Each operation of a process uses `threads` threads. `watch` is called with each step of a job.
-    """
+    """Carry out jobs in order, `jobs` at a time in own processes; `watch` each step."""
     if jobs == 1 or len(work) < 2:
         for job in work:
             with closing(job.steps()) as steps:
@@ -105,7 +99,6 @@ def run_local(
 
 
 def _work(connection: Connection, threads: int) -> None:
-    """Carry out the jobs that arrive in this process, until None arrives."""
     # Ctrl-C reaches the whole process group, but the parent decides when to end its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_threads(threads)

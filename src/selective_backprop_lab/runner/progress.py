@@ -19,10 +19,8 @@ QUIET = 30.0  # least seconds between two plain lines on running runs
 class RunProgress:
     """Show the progress of runs. Use it as a context manager, and call it with each evaluation.
 
-    A line is printed for each run that ends. A terminal also shows bars, one for all runs and one
-    for each running one; elsewhere, long runs print a line from time to time. `weight` says how
-    long a run takes, in any unit. `name` replaces strategy and seed, with the length if there are
-    several.
+    A line is printed for each run that ends. A terminal also shows bars; elsewhere, long runs print
+    a line from time to time. `weight` says how long a run takes, in any unit.
     """
 
     def __init__(

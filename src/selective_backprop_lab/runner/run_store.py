@@ -14,6 +14,8 @@ from selective_backprop_lab.records.schema import Run, is_recorded, read_run
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 
+load_data = lru_cache(maxsize=2)(load)
+
 
 @dataclass(frozen=True)
 class RunStore:
@@ -27,14 +29,11 @@ class RunStore:
     def data(self, config: RunConfig) -> LabData:
         """Return the data that a run trains on, changed as its composition says."""
         composition, redraw = config.drawn
-        name = config.recipe.data
-        return composition(load_data(name, self.root, config.limit, redraw, config.held_out))
+        options = {"root": self.root, "limit": config.limit, "redraw": redraw}
+        return composition(load_data(config.recipe.data, hold_out=config.held_out, **options))
 
     def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
-        """Return the weights that a run fine-tunes; None for a run without pretraining.
-
-        The net is trained once for all runs of the folder. The weights are kept beside the records.
-        """
+        """Return the weights that a run fine-tunes; the net is trained once for a folder."""
         plan = config.pretraining
         if plan is None:
             return None
@@ -84,15 +83,3 @@ class RunStore:
 
 def _shape(data: LabData) -> str:
     return " x ".join(map(str, data.train_inputs.shape[1:]))
-
-
-@lru_cache(maxsize=2)
-def load_data(
-    name: str,
-    root: Path | None,
-    limit: int | None,
-    redraw: int | None = None,
-    hold_out: bool = False,
-) -> LabData:
-    """Load data as `datasets.load` does, and keep the last two."""
-    return load(name, root=root, limit=limit, redraw=redraw, hold_out=hold_out)

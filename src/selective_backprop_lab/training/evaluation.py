@@ -44,10 +44,7 @@ def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
 
 
 def area_under_curve(scores: Tensor, labels: Tensor) -> float:
-    """Return how often an example of class 1 has a higher score than one of class 0.
-
-    Ties count as a half. NaN if a class is missing.
-    """
+    """Return how often class 1 has a higher score than class 0, ties as a half; NaN without one."""
     ranks = scipy.stats.rankdata(scores.double().cpu())  # from 1; equal scores share their mean
     chosen = labels.cpu().numpy() == 1
     positive = int(chosen.sum())

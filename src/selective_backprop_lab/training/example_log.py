@@ -1,10 +1,10 @@
 """Follow every training example of a run, from the passes that training makes anyway.
 
-The results of passes are only stored when they happen. They are counted later, many batches at
-once, while the run's clock is stopped. So following examples costs the run next to nothing, and the
-host seldom waits for a GPU.
+Passes are only stored when they happen. They are counted later, many batches at once, while the
+run's clock is stopped. So the run takes hardly longer, and the host seldom waits for a GPU.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +37,6 @@ _COLUMNS = {
 
 
 class _Pass(NamedTuple):
-    """One batch that was passed forward."""
-
     trained: bool
     indices: Tensor
     logits: Tensor | None  # None if another model scored
@@ -53,13 +51,12 @@ class ExampleLog:
         self._waiting: list[_Pass] = []
         self._held = 0
 
-    def score(self, indices: Tensor, logits: Float[Tensor, "row class"] | None) -> None:
-        """Note a batch that is scored; without logits if another model scores it."""
-        self._note(_Pass(False, indices, None if logits is None else logits.detach()))
-
-    def train(self, indices: Tensor, logits: Float[Tensor, "row class"]) -> None:
-        """Note a batch that is trained on."""
-        self._note(_Pass(True, indices, logits.detach()))
+    def note(
+        self, indices: Tensor, logits: Float[Tensor, "row class"] | None, *, trained: bool
+    ) -> None:
+        """Note a batch that is trained on, or scored; without logits if another model scores it."""
+        self._waiting.append(_Pass(trained, indices, None if logits is None else logits.detach()))
+        self._held += (indices if logits is None else logits).numel()
 
     @property
     def is_full(self) -> bool:
@@ -70,11 +67,10 @@ class ExampleLog:
         """Count what was stored. This waits for the device, so stop the run's clock first."""
         passes, self._waiting, self._held = self._waiting, [], 0
         for name, trained in (("selected", True), ("scored", False)):
-            rows = [each.indices.cpu() for each in passes if each.trained is trained]
-            if rows:
-                np.add.at(self.columns[name], torch.cat(rows).numpy(), 1)
-        with_logits = [each for each in passes if each.logits is not None]
-        if with_logits:
+            for each in passes:
+                if each.trained is trained:
+                    np.add.at(self.columns[name], each.indices.cpu().numpy(), 1)
+        if with_logits := [each for each in passes if each.logits is not None]:
             self._read(with_logits)
 
     def history(self, data: LabData, *, passes: float) -> ExampleHistory:
@@ -82,8 +78,7 @@ class ExampleLog:
         self.flush()
         ends = extremes(self.columns["selected"], self.loss_mean)
         doubted = np.argsort(-self.doubt, kind="stable")[:DOUBTED]  # NaN comes last
-        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], doubted]
-        pictured = np.unique(np.concatenate(pictured))
+        pictured = np.unique([*ends["most"][:EXTREMES], *ends["least"][:EXTREMES], *doubted])
         clean = data.train_clean_labels
         columns: dict[str, Any] = {
             name: column for name, column in self.columns.items() if not name.endswith("_sum")
@@ -112,22 +107,15 @@ class ExampleLog:
         return _divided(self.columns["doubt_sum"], looks * (looks + 1) / 2)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that was seen, as tensors and numbers."""
+        """Return all that was seen."""
         self.flush()
-        arrays = self.columns.items()
-        return {"columns": {name: torch.from_numpy(array).clone() for name, array in arrays}}
+        return {name: torch.from_numpy(array).clone() for name, array in self.columns.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state_dict()`."""
-        tensors = state["columns"].items()
-        self.columns = {name: tensor.numpy().copy() for name, tensor in tensors}
-
-    def _note(self, seen: _Pass) -> None:
-        self._waiting.append(seen)
-        self._held += (seen.indices if seen.logits is None else seen.logits).numel()
+        self.columns = {name: tensor.numpy().copy() for name, tensor in state.items()}
 
     def _read(self, passes: list[_Pass]) -> None:
-        """Compute losses and predictions from logits, in the order in which they were seen."""
         columns = self.columns
         logits = torch.cat([each.logits for each in passes if each.logits is not None]).float()
         rows = torch.cat([each.indices.cpu() for each in passes])
@@ -150,7 +138,7 @@ class ExampleLog:
 
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
-    """Return totals per count; NaN if the count is 0."""
+    # NaN if the count is 0.
     with np.errstate(invalid="ignore"):
         return (total / count).astype(np.float32)
 

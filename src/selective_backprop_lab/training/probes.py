@@ -1,8 +1,7 @@
 """Probes look into a run while it trains, without changing it, and record what they see.
 
-A run with probes and a run without train the same net and share a record. What a probe sees is
-written into the record as observations, under the probe's name. A new probe is a frozen dataclass
-that starts a `RunningProbe`, in a module that imports this one.
+A run with probes and a run without train the same net and share a record. A new probe is a frozen
+dataclass that starts a `RunningProbe`, in a module that imports this one.
 """
 
 from abc import ABC, abstractmethod
@@ -26,11 +25,7 @@ class ProbeContext:
 
 
 class RunningProbe(ABC):
-    """A probe that looks at one run.
-
-    The run's time does not include the probe's, except in `selected`. The probe may draw random
-    numbers, because the run has separate streams.
-    """
+    """A probe that looks at one run; the run's time excludes the probe's, except in `selected`."""
 
     def selected(self, indices: Tensor) -> None:  # noqa: B027
         """Note the rows of a training batch, by their indices in the data set, on the CPU."""
@@ -48,10 +43,7 @@ class RunningProbe(ABC):
 
 
 class Probe(ABC):
-    """What to look for in a run; a frozen dataclass.
-
-    Records name it by its `repr`, so probes with equal fields must see the same.
-    """
+    """What to look for in a run; a frozen dataclass, which records name by its `repr`."""
 
     @abstractmethod
     def start(self, scene: ProbeContext) -> RunningProbe:

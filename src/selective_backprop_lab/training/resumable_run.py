@@ -1,7 +1,4 @@
-"""A run with its record and its checkpoints, which may take several sessions to finish.
-
-The last two checkpoints are kept. A damaged checkpoint is refused, and no code in it is run.
-"""
+"""A run with its record and its checkpoints, which may take several sessions to finish."""
 
 import io
 import time
@@ -22,12 +19,12 @@ from selective_backprop_lab.records.lines import decode, encode, flat, printable
 from selective_backprop_lab.records.provenance import hardware, machine_of, versions
 from selective_backprop_lab.records.schema import Header, Point, record_path
 from selective_backprop_lab.records.writer import RunWriter, TakenError, is_finished
+from selective_backprop_lab.training.process import Stop
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.stopping import Stop
 
 SECONDS = 30.0  # least seconds of training between two checkpoints
-FORMAT = 7  # version of the format of checkpoints
+FORMAT = 8  # version of the format of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 
@@ -35,9 +32,9 @@ SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 class ResumableRun:
     """A run that is recorded while it happens, and saved in checkpoints.
 
-    `every` is the seconds of training between two checkpoints: infinite for none; None for 30, or
-    more if writing them would take over 1 % of the run's time. `run` must be before its first
-    update. If it is recorded already, or another process records it, this raises `TakenError`.
+    `every` is the seconds of training between two checkpoints; None for 30, or more if writing them
+    would take over 1 % of the time. `run` must be before its first update. If it is recorded
+    already, or another process records it, this raises `TakenError`.
     """
 
     def __init__(
@@ -53,21 +50,19 @@ class ResumableRun:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run, self._every, self._clock = run, every, clock
+        self._watch = sb.Stopwatch(clock=clock)
         header = run.config.header(command)
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
-        self._elapsed, self._took = 0.0, 0.0
         # Of each time that the run was begun or continued.
         self._machines, self._shared_gpu = [machine_of(hardware())], shared_gpu
         with told(path):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):  # two processes may begin the same run
                 self._writer = self._begin(path, header, resume=resume, replace=replace)
-        self._saved = self._elapsed
-        self._since: float | None = None  # None while the run is at rest
+        self._saved, self._took = self._watch.total, 0.0  # when it was saved, and how long it took
 
     def _begin(self, path: Path, header: Header, *, resume: bool, replace: bool) -> RunWriter:
-        """Return the writer of the run's record, after loading a checkpoint if there is one."""
         if is_locked(path):
             raise TakenError(f"another process is recording {path}")
         # A finished record that lacks a probe's observations is replaced, too.
@@ -84,7 +79,7 @@ class ResumableRun:
     def _go_on(self, checkpoint: Path, state: dict[str, Any]) -> None:
         try:
             self.run.load_state_dict(state["run"])
-            self._elapsed = state["elapsed"]
+            self._watch.go_on({"other": state["elapsed"]})
             self._machines = [*state["machines"], *self._machines]
             self._shared_gpu |= state["shared_gpu"]
         except Exception as error:  # torch may raise anything if the state is of something else
@@ -96,19 +91,17 @@ class ResumableRun:
 
     def advance(self, stop: Stop) -> Point | None:
         """Train until the next evaluation, and record it; return None if the run was stopped."""
-        self._since = self._clock()
+        self._watch.start()
         point = self.run.advance(lambda: self._pause(stop))
         if point is not None:
             with told(self._writer.path):
                 self._record(point)
-        self._elapse()
-        self._since = None
+        self._watch.stop()
         return point
 
     def _record(self, point: Point) -> None:
         for entry in (point, *self.run.look()):
             self._writer.add(entry)
-        self._elapse()
         if self.run.finished:
             meters, history = self.run.meters(), self.run.history()
             if history is not None:
@@ -122,36 +115,28 @@ class ResumableRun:
             return
         began = self._clock()
         with self.run.meter.paused():
-            self._elapse()
             try:
                 self.checkpoints.save({"run": self.run.state_dict(), **self._so_far})
             except sb.RecordError as error:
                 _warn(f"{error}. The run goes on, and the checkpoint before this one is kept")
-        self._took, self._saved = self._clock() - began, self._elapsed
-        if self._since is not None:
-            self._since = self._clock()  # saving does not count as time of the run
+        self._took, self._saved = self._clock() - began, self._watch.total
 
     @property
     def _so_far(self) -> dict[str, Any]:
-        """What record and checkpoint hold besides the run."""
         known = {"machines": self._machines, "shared_gpu": self._shared_gpu}
-        return {"elapsed": self._elapsed, **known}
+        return {"elapsed": self._watch.total, **known}
 
     def close(self) -> None:
         """Stop recording."""
         self._writer.close()
 
     def _pause(self, stop: Stop) -> bool:
-        self._elapse()
         every = max(SECONDS, self._took / SHARE) if self._every is None else self._every
-        if self._elapsed - self._saved >= every:
+        if self._watch.total - self._saved >= every:
+            self._watch.stop()  # saving does not count as time of the run
             self.save()
+            self._watch.start()
         return stop.asked
-
-    def _elapse(self) -> None:
-        if self._since is not None:
-            now = self._clock()
-            self._elapsed, self._since = self._elapsed + now - self._since, now
 
 
 def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
@@ -170,10 +155,7 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
 
 
 class Checkpoints:
-    """The last two checkpoints of one run, beside its record.
-
-    A checkpoint is loaded only if it has the same `identity`: numbers and texts in nested mappings.
-    """
+    """The last two checkpoints of one run, beside its record; `identity` must be the same."""
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)
@@ -194,10 +176,7 @@ class Checkpoints:
             ) from error
 
     def load(self) -> tuple[Path, dict[str, Any]] | None:
-        """Return the path and the state of the last whole checkpoint; None if there is none.
-
-        If a checkpoint is damaged, a warning says so, and the one before it is used.
-        """
+        """Return the path and the state of the last whole checkpoint; None if there is none."""
         for path, otherwise in (
             (self.path, "the one before it is used, if there is one"),
             (self.before, "the run starts again"),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
+from selective_backprop_lab.budget import ScheduleBasis
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, make_test_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
@@ -18,14 +19,12 @@ from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
-from selective_backprop_lab.training.averaging import Averaging
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.halving import Halving
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.probes import ProbeContext
-from selective_backprop_lab.training.random_streams import RandomStreams
+from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.treatments import Averaging, Halving
 
 _PROBED = 10_000  # the most training labels on which the training error is measured
 
@@ -61,18 +60,17 @@ class TrainingRun:
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         logs = log_examples and not data.is_text
         self._log = ExampleLog(data.train_labels) if logs else None
-        self._spec = config.strategy
-        if data.is_text and self._spec.classifies:
+        spec = self._spec = config.strategy
+        if data.is_text and spec.classifies:
             raise sb.ConfigurationError(
                 f"{config.arm} needs one class for each example, but {data.name} is text; compare "
                 "strategies that only need losses, such as selective-backprop, infobatch and auto"
             )
-        spec = self._spec
         self._averaging = Averaging(self.model, spec.averaged) if spec.averaged else None
         self._halving = Halving(self.model, data, spec.halved) if spec.halved else None
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
-        if self._spec.prepare is None:  # errors are raised here, before any run has trained
+        if spec.prepare is None:  # errors are raised here, before any run has trained
             self._make_loader(Preparation())
         # A smaller batch for text, which has many tokens, each with a row of logits.
         placed = on_device(data, self._device)
@@ -108,7 +106,7 @@ class TrainingRun:
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
         """Train until the next evaluation is due, evaluate, and return the result.
 
-        `pause` is called after each update, and may save the state. If it returns True, `advance`
+        `pause` is called after each update, and may save the state. If it returns True, this
         returns None; call it again to continue.
         """
         due = (len(self.points) + 1) / self.config.evaluations
@@ -137,9 +135,7 @@ class TrainingRun:
         self.model.eval()
         with self._streams.apart():
             looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
-        found = [
-            Observation(probe=name, progress=progress, seen=s) for name, s in looks if s is not None
-        ]
+        found = [Observation(probe=n, progress=progress, seen=s) for n, s in looks if s is not None]
         self.observations.extend(found)
         return found
 
@@ -158,7 +154,7 @@ class TrainingRun:
         }
 
     def _train_error(self) -> float:
-        """Return the error, in percent, on training examples with their labels, not augmented."""
+        # In percent, on training examples with their labels, not augmented.
         labels = self.data.train_labels
         count = _PROBED * len(labels) // labels.numel()
         part = on_device(self.data, self._device).within(stratified_order(labels)[:count])
@@ -166,7 +162,6 @@ class TrainingRun:
         return evaluate(self.model, loader, self._device).error
 
     def _class_shares(self) -> list[float]:
-        """Return each class's share of the training examples, by right labels; empty for text."""
         if self.data.is_text:
             return []
         clean = self.data.train_clean_labels
@@ -183,7 +178,7 @@ class TrainingRun:
 
     @property
     def _parts(self) -> dict[str, Any]:
-        """All that has a state of its own, in the order in which it is restored."""
+        # All that has a state of its own, in the order in which it is restored.
         parts = {
             "model": self.model,
             "loader": self.loader,
@@ -208,11 +203,7 @@ class TrainingRun:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the `state_dict()` of the same run on the same data.
-
-        Call this before the first step. A preparation in the state is not made again. After an
-        error, the run cannot be used.
-        """
+        """Continue from the `state_dict()` of the same run, before the first step."""
         if self._loader is None and state["preparation"] is not None:
             self._make_loader(Preparation.unpack(state["preparation"]))
         if "examples" not in state:
@@ -266,26 +257,20 @@ class TrainingRun:
         return loader
 
     def _scored_together(self, strategy: sb.Strategy, batch: int) -> int:
-        """Return how many candidates are loaded at a time, for training batches of a size.
-
-        On a GPU, which a batch seldom fills, those of a whole window are scored in one pass.
-        """
         exact = getattr(strategy.selector, "draw", None) is sb.selectors.Draw.EXACT
         if self._device.type == "cpu" or not (exact and strategy.scores):
             return batch
         return max(batch, round(batch / self.config.settings.rate))
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return the logits and targets from which a scorer computes losses."""
         inputs, targets, indices = batch
         logits = model(inputs)
         # With gradients, this is not scoring: a proxy learns from a training batch.
         if self._log is not None and not torch.is_grad_enabled():
-            self._log.score(indices, logits if model is self.model else None)
+            self._log.note(indices, logits if model is self.model else None, trained=False)
         return logits, targets
 
     def _prepare(self) -> Preparation:
-        """Prepare what the strategy needs, and add the cost to the run's."""
         config, length = self.config, self.config.length
         assert self._spec.prepare is not None
         setup = TrainingSetup(config.recipe, self.data, config.own_seed, length.value, self._device)
@@ -315,7 +300,6 @@ class TrainingRun:
         return cost if self._halving is None else prepared + self._halving.paid(cost - prepared)
 
     def _train(self) -> Iterator[int]:
-        """Train to the end of the run, yielding the size of each batch."""
         length, loader = self.config.length, self.loader
         epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:
@@ -353,10 +337,9 @@ class TrainingRun:
             self._losses += loss.detach()
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
-        """Return the loss to train a batch with."""
         logits = self.model(inputs)
         if self._log is not None and selection.indices is not None:
-            self._log.train(selection.indices, logits)
+            self._log.note(selection.indices, logits, trained=True)
         if self._weighing is not None:
             return self._weighing(logits, targets).mean()
         losses = self._loss_fn(logits, targets)
@@ -368,10 +351,7 @@ class TrainingRun:
         return (selection.weights * rows).mean()
 
     def _schedule_share(self) -> float:
-        """Return the fraction of the learning-rate schedule that is done; above 1 after its end.
-
-        The current update is already counted.
-        """
+        """Return the fraction of the learning-rate schedule that is done; above 1 after its end."""
         config = self.config
         if config.lr_follows is ScheduleBasis.RUN:
             return self.progress

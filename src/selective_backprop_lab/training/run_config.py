@@ -8,20 +8,19 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.budget import Budget, ScheduleBasis, basis_words
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
-from selective_backprop_lab.import_path import fingerprint
+from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name
-from selective_backprop_lab.records.schema import Header
+from selective_backprop_lab.records.provenance import provenance
+from selective_backprop_lab.records.schema import Header, utc_now
 from selective_backprop_lab.strategies import LabStrategy, StrategyOptions, find_strategy
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis, basis_words
 from selective_backprop_lab.training.probes import Probe
 
 _OTHER_SEEDS = 1_000_000
-VERSION = 1
-"""Counts the changes of defaults, because a run with other defaults is another run."""
+VERSION = 1  # of the defaults, because a run with other defaults is another run
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,8 @@ class RunConfig:
         """Return the run as in its record, including defaults."""
         recipe, length = self.recipe.config(), self.length
         options = {name: getattr(self.settings, name) for name in self.strategy.options}
-        in_epochs = length.unit == "epochs"
+        budget = {"budget": length.value, "budget_unit": length.unit}
+        lasting = {"epochs": length.value} if length.unit == "epochs" else budget
         return {
             "data": recipe.pop("data"),
             "model": recipe.pop("model"),
@@ -98,11 +98,7 @@ class RunConfig:
             "arm": self.arm,
             "seed": self.seed,
             "strategy": {"name": self.arm, **options},
-            **(
-                {"epochs": length.value}
-                if in_epochs
-                else {"budget": length.value, "budget_unit": length.unit}
-            ),
+            **lasting,
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
             "schedules_follow": basis_words(self.lr_follows, length, self.recipe.epochs),
             "evaluations": self.evaluations,
@@ -111,23 +107,15 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the run from others: all choices that are not defaults.
 
-        Options that are added later therefore do not change the identity of older runs. It holds
-        the fingerprint of the file of a user's own model or data.
+        Options that are added later therefore do not change the identity of older runs.
         """
-        same = _altered(self, seed=0)
-        return {
-            **_chosen(same, self.strategy),
-            "seed": self.seed,
-            **self._files,
-            **_files(pretrained=self.pretrained),
-        }
+        chosen = _chosen(_altered(self, seed=0), self.strategy)
+        files = self._files | _files(pretrained=self.pretrained)
+        return {**chosen, "seed": self.seed, **files}
 
     @property
     def pretraining(self) -> "RunConfig | None":
-        """The run whose weights this one begins with, except the last layer's; None for none.
-
-        It is traditional training on its own data, always with the same seed.
-        """
+        """The traditional run whose weights this one begins with, except the last layer's."""
         if self.pretrained is None:
             return None
         recipe = replace(
@@ -150,9 +138,9 @@ class RunConfig:
 
     def header(self, command: str) -> Header:
         """Return the first line of this run's record, if the run started now with `command`."""
-        return Header.here(
-            self.identity(), self.description(), device=self.device, command=command, **self._files
-        )
+        found: dict[str, Any] = {**provenance(), "started": utc_now(), **self._files}
+        found |= {"device": self.device, "command": command}
+        return Header(identity=self.identity(), config=self.description(), **found)
 
     @property
     def _files(self) -> dict[str, str]:
@@ -160,7 +148,6 @@ class RunConfig:
 
 
 def _altered(config: RunConfig, **fields: Any) -> RunConfig:
-    """Return a run with other fields; `replace` would build the strategy again."""
     altered = copy(config)
     vars(altered).update(fields)
     return altered
@@ -168,7 +155,6 @@ def _altered(config: RunConfig, **fields: Any) -> RunConfig:
 
 @lru_cache(maxsize=1024)  # reading a study asks for the names of thousands of runs
 def _chosen(config: RunConfig, strategy: LabStrategy) -> Mapping[str, Any]:
-    """Return a run's identity, without the fingerprints of files."""
     recipe, length = config.recipe, config.length
     usual = _altered(
         config,
@@ -196,7 +182,6 @@ def _chosen(config: RunConfig, strategy: LabStrategy) -> Mapping[str, Any]:
 
 @cache
 def _check(arm: str, strategy: LabStrategy, settings: StrategyOptions) -> None:
-    """Raise the errors of a strategy now, not only when it trains."""
     if strategy.prepare is None:
         made = strategy.make(settings, Preparation())
         if strategy.loss is not None and made.schedule.gate is not None:
@@ -207,13 +192,11 @@ def _check(arm: str, strategy: LabStrategy, settings: StrategyOptions) -> None:
 
 
 def _files(**names: str | None) -> dict[str, str]:
-    """Return fingerprints of the files of the user's own model and data, such as `model_file`."""
     found = {f"{name}_file": value and fingerprint(value) for name, value in names.items()}
     return {name: file for name, file in found.items() if file}
 
 
 def _differing(described: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a description that differ from the usual, also in nested mappings."""
     found = {}
     for name, value in described.items():
         if isinstance(value, Mapping):

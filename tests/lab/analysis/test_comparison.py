@@ -55,12 +55,6 @@ def test_different_data_or_models_are_never_compared(key):
         fixture_comparison(runs)
 
 
-def test_two_configurations_under_one_name_are_refused():
-    runs = [fixture_run(seed=0), fixture_run(seed=1, config={"strategy": "another"})]
-    with pytest.raises(sb.RecordError, match="strategy another: traditional, seed 0"):
-        fixture_comparison(runs)
-
-
 def test_the_same_seed_twice_and_no_runs_are_refused():
     with pytest.raises(sb.RecordError, match="both traditional, seed 0"):
         fixture_comparison([fixture_run(), fixture_run()])

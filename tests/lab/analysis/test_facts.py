@@ -44,7 +44,7 @@ def test_the_headline_says_what_ran():
     runs = [
         fixture_run(
             seed=seed,
-            config={"data": {"name": "digits", "train": 1500}},
+            config={"data": "digits"},
             hardware={"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2},
         )
         for seed in range(3)

@@ -1,24 +1,35 @@
 """Questions asked of evaluations."""
 
 import math
+import statistics as plain
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from fixture_runs import fixture_point, fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_point, fixture_run, fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 import selective_backprop as sb
+from selective_backprop_lab.analysis.curves import curve
+from selective_backprop_lab.analysis.estimates import estimate
 from selective_backprop_lab.analysis.queries import (
+    area_under_curve,
+    balanced_error,
     best_traditional,
+    error_as_it_comes,
     final,
     final_difference,
+    is_binary,
+    macro_recall,
     mean_error,
     passes_to,
+    rare_recall,
     reached,
     span,
 )
+from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.records.frame import frame_of
 
 ERRORS = st.floats(0.01, 100)
@@ -188,3 +199,94 @@ def test_no_traditional_training_takes_no_passes_and_one_that_diverged_is_left_o
     assert passes_to(frame_of(unfinished), 5.0) is None
     found = plain_curve(_2=8.0, _4=math.nan, _8=4.0)
     assert passes_to(found, 6.0) == pytest.approx(4.0)
+
+
+SHARES = [0.5, 0.1, 0.2, 0.05, 0.15]
+OF_CLASSES = (2.0, 10.0, 4.0, 40.0, 20.0)
+MEASURES = (balanced_error, macro_recall, error_as_it_comes, rare_recall)
+
+
+def skewed_run(errors=OF_CLASSES, arm="traditional", skew=1.5):
+    run = fixture_run(arm, config={"composition": {"skew": skew}} if skew else None)
+    points = [fixture_point(0.5, class_errors=(90.0,) * 5), fixture_point(class_errors=errors)]
+    end = {"status": "finished", "meters": {"class_shares": SHARES}}
+    return replace(run, points=tuple(points), end=end)
+
+
+def measured(run):
+    return [measure(frame_of([run])).item() for measure in MEASURES]
+
+
+def table_of(*runs):
+    return comparison_table(fixture_comparison(runs)).to_markdown()
+
+
+def test_the_measures_are_those_of_the_last_evaluation():
+    expected = [76 / 5, 100 - 76 / 5, 1.0 + 1.0 + 0.8 + 2.0 + 3.0, 100 - (40 + 10 + 20) / 3]
+    assert measured(skewed_run()) == pytest.approx(expected)
+
+
+def test_a_class_without_test_examples_counts_for_nothing():
+    balanced, _, as_it_comes, _ = measured(skewed_run((math.nan, 10.0, 4.0, 40.0, 20.0)))
+    assert balanced == pytest.approx(74 / 4)
+    assert as_it_comes == pytest.approx((1.0 + 0.8 + 2.0 + 3.0) / 0.5)
+
+
+def test_a_record_of_before_has_no_measure_by_class():
+    assert all(map(math.isnan, measured(fixture_run())))
+
+
+def test_the_table_shows_them_where_classes_are_skewed_and_nowhere_else():
+    text = table_of(skewed_run(), skewed_run(arm="auto"))
+    assert "| as it comes % | macro- recall % | rarest three % |" in text
+    assert "| 7.80 | 84.80 | 76.67 |" in text
+    assert "Classes are skewed" in text
+    assert "skewed classes (1.5)" in text
+    assert "macro" not in table_of(skewed_run(skew=0))
+
+
+def test_the_table_of_two_classes_shows_log_loss_and_the_area_under_the_curve():
+    points = (
+        fixture_point(0.5, test_loss=9.0, ranking=0.5),
+        fixture_point(test_loss=0.0953, ranking=0.75),
+    )
+    clicks = replace(fixture_run(), points=points)
+    assert area_under_curve(frame_of([clicks])).item() == 75.0
+    text = table_of(clicks)
+    assert "| log-loss × 100 | area under curve % |" in text
+    assert "| 9.53 | 75.00 |" in text
+    assert "in nats" in text
+    assert not is_binary(frame_of([fixture_run()]))
+    assert "log-loss" not in table_of(fixture_run())
+
+
+@given(st.lists(st.lists(ERRORS, min_size=4, max_size=4), min_size=3, max_size=5))
+def test_a_curve_is_the_mean_and_interval_at_each_evaluation(seeds):
+    runs = [fixture_run(seed=i, errors=e, cost=10.0 + i) for i, e in enumerate(seeds)]
+    found = curve(frame_of(runs), "cost")
+    columns = list(zip(*seeds, strict=True))
+    assert found.mean == pytest.approx([plain.fmean(column) for column in columns])
+    assert found.low == pytest.approx([estimate(column).low for column in columns])
+    assert found.high == pytest.approx([estimate(column).high for column in columns])
+    mean_cost = 10.0 + (len(seeds) - 1) / 2
+    assert found.x == pytest.approx([mean_cost * share for share in (0.25, 0.5, 0.75, 1)])
+
+
+def test_seeds_evaluated_at_other_moments_meet_at_equal_progress():
+    coarse = fixture_run(seed=0, errors=[40.0, 20.0])
+    fine = fixture_run(seed=1, errors=[60.0, 50.0, 30.0, 10.0])
+    found = curve(frame_of([coarse, fine]), "cost")
+    assert found.x == pytest.approx([5.0, 10.0])
+    assert found.mean == pytest.approx([45.0, 15.0])
+
+
+def test_a_seed_without_seconds_is_no_part_of_the_curve_along_them():
+    moved = fixture_run(seed=1, end={"machines": ["A", "B"]})
+    runs = frame_of([fixture_run(), moved])
+    assert curve(runs, "seconds").x == (5.0, 10.0, 15.0, 20.0)
+    assert len(curve(runs, "cost").seeds) == 2
+
+
+def test_runs_without_evaluations_have_no_curve():
+    assert curve(frame_of([fixture_run(upto=0)]), "cost").x == ()
+    assert curve(frame_of([]), "cost").x == ()

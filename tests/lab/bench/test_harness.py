@@ -4,6 +4,7 @@ import math
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice
+from math import comb
 from types import SimpleNamespace
 
 import pytest
@@ -21,8 +22,13 @@ from selective_backprop_lab.bench.harness import (
     strategies_of,
     time_steps,
 )
-from selective_backprop_lab.bench.rounds import LEAST
-from selective_backprop_lab.bench.workload import all_scorers, bench_recipe, make_workload
+from selective_backprop_lab.bench.rounds import LEAST, summarise, take_rounds
+from selective_backprop_lab.bench.workload import (
+    all_scorers,
+    bench_recipe,
+    made_up,
+    make_workload,
+)
 from selective_backprop_lab.recipe import Precision
 
 AGREEMENT = sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)
@@ -198,3 +204,87 @@ def test_on_cuda_no_loop_makes_the_host_wait_within_an_epoch(name):
         with watched():
             assert list(islice(steps, 2)) == [8, 8]
         assert sum(steps) > 0
+
+
+def test_each_round_runs_each_arm_once_in_an_order_of_its_own():
+    ran = []
+    arms = {name: lambda name=name: ran.append(name) or name.upper() for name in "abc"}
+    endless = take_rounds(arms)
+    assert [next(endless) for _ in range(12)] == [{"a": "A", "b": "B", "c": "C"}] * 12
+    orders = ["".join(ran[i : i + 3]) for i in range(0, len(ran), 3)]
+    assert orders[0] == "abc"  # before anything counts
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+    assert len(set(orders)) > 3
+
+
+@pytest.mark.parametrize("count", [6, 16, 25, 64])
+def test_the_interval_covers_the_median_19_times_in_20(count):
+    found = summarise([float(value) for value in range(count)])
+    low, high = int(found.low), int(found.high)
+    assert found.median == (count - 1) / 2
+    # the median lies between two order statistics as often as a binomial's half does
+    inside = sum(comb(count, k) for k in range(low + 1, high + 1)) / 2**count
+    assert inside >= 0.95
+    assert low + high == count - 1  # as far from either end
+
+
+def test_few_rounds_give_all_there_is():
+    found = summarise([3.0, 1.0, 2.0])
+    assert (found.median, found.low, found.high, found.rounds) == (2.0, 1.0, 3.0, 3)
+    assert not found.within(0.49)
+    assert found.within(0.5)
+    assert summarise([2.0]).within(0.0)
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+SMALL = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rate", "window", "examples"),
+    [
+        (SMALL, 1 / 3, 24, 96),  # four windows of the shape that was named
+        (replace(bench_recipe("digits"), model="tiny_cnn"), 1 / 2, 128, 512),
+        (replace(bench_recipe("digits"), model="linear"), 1 / 20, 1280, 1280),  # all there is
+    ],
+)
+def test_an_epoch_has_four_windows_or_as_many_as_the_data_fills(recipe, rate, window, examples):
+    workload = make_workload(recipe, rate=rate, device=CPU)
+    assert (workload.window, workload.examples) == (window, examples)
+    assert len(workload.data.train_labels) == examples
+    assert workload.at_once == workload.batch_size == recipe.batch_size
+
+
+def test_data_that_does_not_fill_a_window_is_refused():
+    recipe = replace(bench_recipe("digits"), batch_size=1000)
+    with pytest.raises(sb.ConfigurationError, match=r"3,000 .* 1,437 .*--batch-size .*--rate"):
+        make_workload(recipe, rate=1 / 3, device=CPU)
+
+
+def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
+    assert "pipelined" not in all_scorers(CPU, Precision.FP32)
+    assert "pipelined" in all_scorers(CUDA, Precision.FP32)
+
+
+@pytest.mark.parametrize(
+    ("precision", "other"), [(Precision.FP32, "bf16"), (Precision.BF16, "fp32")]
+)
+def test_scorers_score_as_training_computes_but_the_one_named_by_the_other_precision(
+    precision, other
+):
+    scorers = all_scorers(CPU, precision)
+    assert list(scorers) == ["forward", other]
+    assert [scored_in for _, scored_in in scorers.values()] == [precision, other]
+
+
+def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():
+    one, other = made_up("3x9x9/4", 20), made_up("3x9x9/4", 20)
+    assert torch.equal(one.train_inputs, other.train_inputs)
+    assert one.train_labels.unique().tolist() == [0, 1, 2, 3]
+    assert made_up("3x9x9", 20).classes == 10
+
+
+@pytest.mark.parametrize("shape", ["3x8x9", "0x8x8", "3x8x8/0"])
+def test_shapes_that_no_net_takes_are_refused(shape):
+    with pytest.raises(sb.ConfigurationError, match="square images"):
+        made_up(shape, 4)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 from fixture_command import run_command
 
-from selective_backprop_lab.report import figures, report
 from selective_backprop_lab.runner import grid
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
@@ -35,10 +34,3 @@ def untrained(monkeypatch):
         raise AssertionError(f"{plan.arm} is trained")
 
     monkeypatch.setattr(grid, "TrainingRun", refuse)
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
-    monkeypatch.setattr(report, "write_report", lambda runs, path, **_: None)

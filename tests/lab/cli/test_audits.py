@@ -11,7 +11,7 @@ from fixture_runs import fixture_header, fixture_point
 from PIL import Image
 
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.noise import LabelNoise
+from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.records.example_history import (
     examples_path,
     read_examples,
@@ -52,7 +52,7 @@ def doubted(doubt, looks=3, **changes):
 @pytest.fixture
 def noisy(tmp_path):
     """A run on digits, a fifth of whose labels were flipped, all of which it doubted."""
-    data = LabelNoise(0.2)(few_digits())
+    data = Composition(noise=0.2)(few_digits())
     wrong = data.flipped.numpy()
     history = fixture_history(
         EXAMPLES,
@@ -73,7 +73,7 @@ def test_a_table_has_what_is_known_of_all_examples_in_the_data_set_s_order(noisy
     with (noisy.parent / "all.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["index"]) for row in rows] == [*range(EXAMPLES)]
-    data = LabelNoise(0.2)(few_digits())
+    data = Composition(noise=0.2)(few_digits())
     assert [int(row["given_label"]) for row in rows] == data.train_labels.tolist()
     flipped = [
         row["is_label_issue"] == "True"
@@ -125,7 +125,7 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
 
 def test_what_a_run_records_finds_flipped_labels():
     plan = fixture_plan("selective-backprop", epochs=8, recipe={"augmentation": Augmentation()})
-    data = LabelNoise(0.2)(few_digits())
+    data = Composition(noise=0.2)(few_digits())
     run = finish(TrainingRun(plan, data, log_examples=True))
     top = together([run.history()]).top(0.2)
     assert data.flipped.numpy()[top].mean() > 0.6  # a fifth by chance

@@ -80,7 +80,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(rounds, "LEAST", 1)
-    monkeypatch.setattr("selective_backprop_lab.bench.figure.draw_bench", full)
+    monkeypatch.setattr("selective_backprop_lab.bench.show.draw_bench", full)
     options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --seconds 0"
     outcome = run_command(f"bench {options} --json a.json", tmp_path)
     assert outcome.status == 2

@@ -12,7 +12,7 @@ import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli import main as cli
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.data.composition import NoiseKind
 from selective_backprop_lab.recipe import RECIPES, Rates
 from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.schema import read_run, read_runs
@@ -34,7 +34,7 @@ def ordered(monkeypatch, tmp_path):
 
     def order(line):
         monkeypatch.setattr("selective_backprop_lab.cli.train.run_grid", stop)
-        monkeypatch.setattr(run_store, "load_data", lambda name, root, limit, *_: few_digits())
+        monkeypatch.setattr(run_store, "load_data", lambda name, **_: few_digits())
         with pytest.raises(Ordered) as made:
             cli.app(line.split(), standalone_mode=False)
         return made.value.args
@@ -152,7 +152,7 @@ def test_train_records_one_run_and_sums_it_up(tmp_path, undrawn):
 def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds(plans):
     made = plans("compare")
     assert [(plan.seed, plan.arm) for plan in made] == [
-        (seed, arm) for seed in range(3) for arm in DEFAULT_STRATEGIES
+        (seed, arm) for seed in range(3) for arm in DEFAULT_STRATEGIES.split(",")
     ]
     (recipe,) = {plan.recipe for plan in made}
     assert recipe == RECIPES["digits"]

@@ -4,9 +4,7 @@ import importlib.util
 import io
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import pytest
 import typer
@@ -14,36 +12,9 @@ from fixture_command import run_command
 
 import selective_backprop as sb
 from selective_backprop_lab.cli import main as cli
-from selective_backprop_lab.cli.options import with_options
 from selective_backprop_lab.runner import run_store
 
 DOCS = Path(__file__).parents[3] / "docs"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    speed: Annotated[int, typer.Option(min=1)] = 3
-    loud: bool = False
-
-
-def test_a_set_of_options_is_declared_once_and_taken_by_each_command():
-    app, seen = typer.Typer(), []
-
-    @app.command()
-    @with_options
-    def walk(pace: Pace, where: str = "out") -> None:
-        seen.append((pace, where))
-
-    @app.command()
-    @with_options
-    def run(name: Annotated[str, typer.Argument()], pace: Pace, shoes: str | None = None) -> None:
-        seen.append((name, pace, shoes))
-
-    app(["walk", "--where", "home", "--speed", "5"], standalone_mode=False)
-    app(["run", "me", "--loud", "--shoes", "red"], standalone_mode=False)
-    assert seen == [(Pace(speed=5), "home"), ("me", Pace(loud=True), "red")]
-    with pytest.raises(Exception, match="1"):
-        app(["walk", "--speed", "0"], standalone_mode=False)
 
 
 @pytest.fixture(scope="module")

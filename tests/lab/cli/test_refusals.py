@@ -37,7 +37,7 @@ def refusal(line, folder):
         ("train --budget nonsense", ["--budget nonsense", BUDGET]),
         ("train --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
         ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
-        ("train --noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
+        ("train --noise 1", ["noise=1.0", "[0, 1)", "1/5 flips a fifth"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
         ("train --device cuda", ["--device cuda: torch", "finds only cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),

@@ -7,6 +7,8 @@ from fixture_command import run_command
 from fixture_runs import fixture_header, fixture_point
 
 from selective_backprop_lab.records.example_history import examples_path
+from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.records.writer import RunWriter
 from selective_backprop_lab.report import figures
 
@@ -89,3 +91,65 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left(folder, ta
     assert outcome.status == 2
     assert outcome.err == f"error: --out {place}: cannot be written ({said}); name another\n"
     assert not list(folder.rglob("*.new"))
+
+
+@pytest.fixture
+def two(tmp_path):
+    for seed in range(2):
+        with RunWriter.open(tmp_path / "out", fixture_header(seed=seed)) as writer:
+            writer.add(fixture_point())
+            writer.end({})
+    return tmp_path
+
+
+def test_records_are_packed_and_unpacked_again(two):
+    before = read_runs(two / "out")
+    packed = run_command("pack out", two)
+    assert (packed.status, packed.err) == (0, "")
+    assert "2 records" in packed.out
+    assert [path.name for path in (two / "out").iterdir()] == [PACK]
+    assert read_runs(two / "out") == before
+    assert run_command("unpack out elsewhere", two).status == 0
+    assert [run.points for run in read_runs(two / "elsewhere")] == [run.points for run in before]
+    again = run_command(f"unpack out/{PACK} elsewhere", two)
+    assert again.status == 2
+    assert "exists already" in again.err
+
+
+@pytest.fixture
+def full():
+    """No file can be written, as on a full disk: the system itself refuses more than 0 bytes."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_a_pack_cannot_be_written_the_records_stay_and_one_line_says_so(two, full):
+    before = {path.name: path.read_bytes() for path in (two / "out").iterdir()}
+    outcome = run_command("pack out", two)
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"error: out/{PACK} cannot be written: File too large. ")
+    assert outcome.err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in (two / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_a_folder_is_named_in_one_line(two, place):
+    assert run_command("pack out", two).status == 0
+    (two / "taken").write_text("mine")
+    for line in (f"unpack out {place}", f"pack {place}"):
+        outcome = run_command(line, two)
+        assert (outcome.status, outcome.err.count("\n")) == (2, 1)
+        assert outcome.err.startswith(f"error: {place}")
+    assert (two / "taken").read_text() == "mine"
+
+
+def test_what_is_trained_where_there_is_a_pack_joins_it(two):
+    assert run_command("pack out", two).status == 0
+    train = "train --limit 64 --epochs 1 --evaluations 1 --strategy traditional --out out"
+    assert run_command(train, two).status == 0
+    assert not list((two / "out").glob("*.jsonl"))
+    assert len(read_runs(two / "out")) == 3
+    assert "recorded already" in run_command(train, two).text

@@ -4,15 +4,16 @@ import hashlib
 from dataclasses import replace
 
 import pytest
+import reference
 import torch
 from fixture_cases import share_of_cases
+from fixture_lab import few_digits
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop_lab.data.composition import Composition, zipf
+from selective_backprop_lab.data.composition import Composition, NoiseKind, zipf
 from selective_backprop_lab.data.datasets import channel_statistics, load
-from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 
 DIGITS = load("digits")
 SKEWED = Composition(skew=1.5, copies=1.0, places=2000)
@@ -120,14 +121,6 @@ def test_what_is_composed_never_changes_between_versions_or_platforms():
     assert rows_of(SKEWED)[:8].tolist() == [1061, 720, 456, 182, 995, 1061, 1402, 995]
 
 
-@pytest.mark.parametrize("kind", NoiseKind)
-def test_the_right_labels_are_kept_where_some_are_wrong(kind):
-    made = replace(SKEWED, noise=0.2, noise_kind=kind)(DIGITS)
-    assert torch.equal(made.train_clean_labels, SKEWED(DIGITS).train_labels)
-    assert int(made.flipped.sum()) == 400
-    assert torch.equal(made.train_labels, LabelNoise(0.2, kind=kind)(SKEWED(DIGITS)).train_labels)
-
-
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
@@ -136,7 +129,6 @@ def test_the_right_labels_are_kept_where_some_are_wrong(kind):
         ({"near_copies": 1}, "copies=1"),
         ({"copies": 1.0, "near_copies": -1}, "-1 pixels"),
         ({"places": 0}, "places=0"),
-        ({"noise": 1.0}, r"rate=1.0"),
         ({"noise_kind": NoiseKind.NEIGHBOUR}, "noise=1/5"),
     ],
 )
@@ -156,3 +148,59 @@ def test_settings_out_of_range_are_refused(asked, named):
 def test_what_the_data_cannot_give_is_refused(composition, named):
     with pytest.raises(sb.ConfigurationError, match=named):
         composition(DIGITS)
+
+
+@given(rate=st.floats(0.0, 1.0, exclude_max=True), seed=st.integers(-5, 2**40))
+def test_exactly_the_share_that_was_asked_for_is_flipped_and_every_flip_is_wrong(rate, seed):
+    noisy = Composition(noise=rate, seed=seed)(DIGITS)
+    wrong = noisy.train_labels != DIGITS.train_labels
+    assert int(wrong.sum()) == round(rate * 1437)
+    assert torch.equal(noisy.flipped, wrong)
+    assert torch.equal(noisy.train_clean_labels, DIGITS.train_labels)
+    assert set(noisy.train_labels.tolist()) <= set(range(10))
+
+
+@given(rate=st.floats(0.01, 0.99), seed=st.integers(0, 1000))
+def test_flips_are_those_of_the_reference(rate, seed):
+    data = few_digits(50)
+    expected = reference.flip_labels(data.train_labels.tolist(), 10, rate, seed)
+    assert Composition(noise=rate, seed=seed)(data).train_labels.tolist() == expected
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan"), float("inf")])
+def test_a_share_of_wrong_labels_that_is_none_below_1_is_refused(rate):
+    with pytest.raises(sb.ConfigurationError, match=r"noise=.* \[0, 1\); 1/5 flips"):
+        Composition(noise=rate)
+
+
+def test_a_single_class_cannot_be_flipped():
+    ones = replace(
+        DIGITS, train_labels=torch.zeros_like(DIGITS.train_labels), class_names=("only",)
+    )
+    assert not Composition(noise=0.0)(ones).flipped.any()
+    with pytest.raises(sb.ConfigurationError, match="digits has 1 class, so no label can be"):
+        Composition(noise=0.5)(ones)
+
+
+@given(rate=st.floats(0.01, 0.99), seed=st.integers(0, 1000))
+def test_a_neighbour_flip_takes_the_same_labels_for_the_next_class(rate, seed):
+    noisy = Composition(noise=rate, noise_kind=NoiseKind.NEIGHBOUR, seed=seed)(DIGITS)
+    assert torch.equal(noisy.flipped, Composition(noise=rate, seed=seed)(DIGITS).flipped)
+    wrong = noisy.flipped
+    assert torch.equal(noisy.train_labels[wrong], (DIGITS.train_labels[wrong] + 1) % 10)
+
+
+def test_alike_labels_name_what_the_examples_of_a_class_look_like():
+    kinds = NoiseKind.UNIFORM, NoiseKind.ALIKE
+    uniform, alike = (Composition(noise=0.5, noise_kind=kind, seed=3)(DIGITS) for kind in kinds)
+    assert torch.equal(uniform.flipped, alike.flipped)
+    inputs, right = DIGITS.train_inputs.double().flatten(1), DIGITS.train_labels
+    means = torch.stack([inputs[right == label].mean(0) for label in range(10)])
+    far = torch.cdist(inputs, means)
+    far[torch.arange(len(right)), right] = torch.inf
+    pairs = [{*zip(right.tolist(), far.argmin(1).tolist(), strict=True)}]
+    wrong = right[alike.flipped].tolist(), alike.train_labels[alike.flipped].tolist()
+    pairs.append({*zip(*wrong, strict=True)})
+    assert pairs[1] <= pairs[0]
+    nines = alike.train_labels[alike.flipped & (right == 9)].bincount(minlength=10)
+    assert nines.argmax() in (1, 3, 5)  # which nines look like most

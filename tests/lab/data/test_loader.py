@@ -1,5 +1,7 @@
 """Loaders of images in memory: order and augmentation follow seed and epoch, and nothing else."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,14 +27,8 @@ def data_of(count: int = 23, *, channels: int = 3) -> LabData:
 
 
 def dataset_of(data: LabData, augmentation: Augmentation | None = None) -> InMemoryDataset:
-    return InMemoryDataset(
-        data.train_inputs,
-        torch.arange(len(data.train_labels)),  # labels that tell the examples apart
-        mean=data.mean,
-        std=data.std,
-        augmentation=augmentation,
-        seed=3,
-    )
+    numbered = replace(data, train_labels=torch.arange(len(data.train_labels)))  # tell them apart
+    return InMemoryDataset(numbered, augmentation=augmentation, seed=3)
 
 
 def epoch_of(loader, epoch: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -74,13 +70,8 @@ def test_a_batch_is_its_examples_in_the_order_asked_for(indices):
 
 def test_a_black_border_is_as_black_as_a_black_pixel():
     dark = torch.zeros(20, 3, 6, 6, dtype=torch.uint8)
-    dataset = InMemoryDataset(
-        dark,
-        torch.zeros(20, dtype=torch.int64),
-        mean=(0.2, 0.4, 0.6),
-        std=(0.3, 0.2, 0.1),
-        augmentation=Augmentation(shift=3, border=Border.BLACK),
-    )
+    data = replace(data_of(20), train_inputs=dark, mean=(0.2, 0.4, 0.6), std=(0.3, 0.2, 0.1))
+    dataset = InMemoryDataset(data, augmentation=Augmentation(shift=3, border=Border.BLACK))
     images, _ = dataset.__getitems__(range(20))
     wanted = torch.tensor([-0.2 / 0.3, -0.4 / 0.2, -0.6 / 0.1]).view(3, 1, 1)
     torch.testing.assert_close(images, wanted.expand_as(images))

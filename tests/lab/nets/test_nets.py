@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import selective_backprop as sb
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.nets.published import (
     densenet,
@@ -138,11 +137,3 @@ def test_every_layer_of_a_dense_block_keeps_what_comes_before_it():
     for number, (before, after) in enumerate(pairwise(seen)):
         assert before.shape[1] == 4 + 2 * number
         torch.testing.assert_close(after[:, : before.shape[1]], before)
-
-
-@pytest.mark.parametrize(("net", "others"), [(resnet20, 2), (wide_resnet, 4)])
-@pytest.mark.parametrize("further", [0, 5])
-def test_a_depth_that_no_such_net_has_is_refused(net, others, further):
-    depth = others + further
-    with pytest.raises(sb.ConfigurationError, match=rf"depth={depth}: .* 6 n \+ {others} layers"):
-        net(3, 10, depth=depth)

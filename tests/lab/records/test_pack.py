@@ -1,7 +1,6 @@
 """Records in one compressed file."""
 
 import lzma
-import re
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +11,6 @@ from selective_backprop_lab.records import schema
 from selective_backprop_lab.records.lines import encode
 from selective_backprop_lab.records.pack import PACK, pack, unpack_into
 from selective_backprop_lab.records.schema import (
-    is_recorded,
     pack_finished,
     read_run,
     read_runs,
@@ -37,31 +35,11 @@ def packed(tmp_path):
     return tmp_path, contents
 
 
-def test_what_is_packed_is_read_as_before_and_has_no_files_of_its_own(tmp_path):
-    paths = [record(tmp_path, seed=seed) for seed in range(3)]
-    before = read_runs(tmp_path)
-    pack(record_paths(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == [PACK]
-    assert read_runs(tmp_path) == before
-    assert all(is_recorded(path) for path in paths)
-    assert read_run(paths[1]).header.seed == 1
-
-
 def test_unpacked_records_are_the_same_byte_for_byte(packed, tmp_path):
     folder, contents = packed
     files = unpack_into(tmp_path / "out", folder / PACK)
     assert {file.name: file.read_bytes() for file in files} == contents
     assert (folder / PACK).exists()
-
-
-def test_nothing_that_is_there_is_overwritten(packed, tmp_path):
-    folder, contents = packed
-    (tmp_path / "out").mkdir()
-    there = tmp_path / "out" / min(contents)
-    there.write_text("mine")
-    with pytest.raises(sb.RecordError, match=there.name):
-        unpack_into(tmp_path / "out", folder / PACK)
-    assert [each.read_text() for each in (tmp_path / "out").iterdir()] == ["mine"]
 
 
 def test_a_pack_grows_and_a_run_again_takes_the_place_of_the_old(packed):
@@ -165,19 +143,3 @@ def test_a_pack_that_does_not_begin_with_a_header_is_refused(tmp_path):
     (tmp_path / PACK).write_bytes(lzma.compress(b"no record\n" + encode({"kind": "run"})))
     with pytest.raises(sb.RecordError, match=f"{PACK}, line 1: no header"):
         read_runs(tmp_path)
-
-
-def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
-    quarter_of_a_gibibyte = lzma.compress(bytes(2**22), preset=0) * 64
-    (tmp_path / PACK).write_bytes(quarter_of_a_gibibyte + lzma.compress(b"\n"))
-    with pytest.raises(sb.RecordError, match=f"{re.escape(PACK)}: holds more than 256 MiB"):
-        read_runs(tmp_path)
-
-
-def test_no_pack_is_written_that_would_be_too_large_to_be_read(tmp_path):
-    large = tmp_path / "large.jsonl"
-    with large.open("wb") as file:
-        file.truncate(2**28 + 1)
-    with pytest.raises(sb.RecordError, match=f"{re.escape(PACK)}: .*256 MiB.* 256 are read"):
-        pack([large])
-    assert [*tmp_path.iterdir()] == [large]

@@ -1,14 +1,15 @@
-import os
 from dataclasses import MISSING, asdict, fields, replace
+from pathlib import Path
 
 import pytest
-from fixture_runs import fixture_header, fixture_point
+from fixture_runs import fixture_header, fixture_point, fixture_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
+import selective_backprop_lab as lab
+from selective_backprop_lab.records.frame import COLUMNS, frame, frame_of
 from selective_backprop_lab.records.lines import decode, encode
-from selective_backprop_lab.records.pack import PACK
 from selective_backprop_lab.records.schema import (
     SCHEMA,
     Header,
@@ -73,15 +74,6 @@ def test_what_older_records_do_not_have_is_missing(write):
     del older["class_errors"], older["ranking"]
     (point,) = read_run(write(lines_of()[0], encode({"kind": "point", **older}))).points
     assert (point.class_errors, point.ranking) == (None, None)
-
-
-def test_header_end_and_path_are_read(write):
-    header = fixture_header("some arm", 7)
-    path = write(*lines_of(header))
-    run = read_run(path)
-    assert run.header == header
-    assert run.end == {"status": "finished", "meters": {}}
-    assert (run.finished, run.path, run.name) == (True, path, "a.jsonl")
 
 
 @pytest.mark.parametrize("file", ["model_file", "data_file"])
@@ -227,16 +219,6 @@ def test_a_file_whose_name_holds_control_characters_is_refused_without_them(writ
     assert str(raised.value).isprintable()
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_named_pipe_is_no_record_and_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "a.jsonl")
-    with pytest.raises(sb.RecordError, match=r"a\.jsonl: .*not a file"):
-        read_runs(tmp_path)
-    os.mkfifo(tmp_path / PACK)
-    (tmp_path / "a.jsonl").unlink()
-    assert read_runs(tmp_path) == []
-
-
 def test_a_folder_gives_its_records_in_order_of_name_and_nothing_else(write, tmp_path):
     for seed, name in enumerate(["b.jsonl", "a.jsonl"]):
         write(*lines_of(fixture_header(seed=seed)), name=name)
@@ -258,3 +240,37 @@ def test_a_run_has_one_file_and_another_run_another(tmp_path):
         replace(header, identity=header.identity | {"evaluations": 5}),
     ]
     assert len({path, *(record_path(tmp_path, other) for other in others)}) == 4
+
+
+ROOT = Path(__file__).parents[3]
+DEMO = ROOT / "records" / "demo"
+
+
+def test_a_row_is_an_evaluation_and_every_column_is_described():
+    runs, found = read_runs(DEMO), frame(DEMO)
+    assert list(found.columns) == list(COLUMNS)
+    assert len(found) == sum(len(run.points) for run in runs)
+    run, rows = runs[0], found[found.run == runs[0].name]
+    assert [*rows.error] == [point.test_error for point in run.points]
+    assert [*rows.evaluation] == list(range(len(run.points)))
+    assert {*rows.seed} == {run.header.seed}
+    assert {*rows.arm} == {run.header.arm}
+
+
+def test_the_lab_s_door_is_the_frame():
+    assert lab.frame is frame
+
+
+@pytest.mark.parametrize(
+    ("end", "timed"),
+    [
+        ({}, True),
+        ({"machines": ["A", "A"], "shared_gpu": False}, True),
+        ({"machines": ["A", "B"]}, False),
+        ({"machines": ["A"], "shared_gpu": True}, False),
+    ],
+)
+def test_a_run_of_two_machines_or_on_a_shared_gpu_has_no_seconds(end, timed):
+    found = frame_of([fixture_run(end=end)])
+    assert {*found[["seconds", "cpu_seconds"]].notna().to_numpy().flat} == {timed}
+    assert found.cost.notna().all()

@@ -1,12 +1,9 @@
 import os
-from contextlib import contextmanager
 
 import pytest
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
-from selective_backprop_lab.records import writer
-from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.schema import read_run, read_runs
 from selective_backprop_lab.records.writer import RunWriter
 
@@ -81,24 +78,6 @@ def test_a_record_never_exists_without_its_header(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert read_runs(tmp_path) == []
     assert read_run(record(tmp_path, [], end=True)).finished
-
-
-@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="this system cannot refuse links")
-def test_a_link_that_takes_a_new_record_s_place_is_not_written_through(tmp_path, monkeypatch):
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"precious")
-
-    @contextmanager
-    def replaced_by_a_link(path):
-        with replacing(path) as file:
-            yield file
-        path.unlink()
-        path.symlink_to(outside)
-
-    monkeypatch.setattr(writer, "replacing", replaced_by_a_link)
-    with pytest.raises(OSError, match="symbolic link"):
-        RunWriter.open(tmp_path, HEADER)
-    assert outside.read_bytes() == b"precious"
 
 
 def test_a_full_disk_leaves_no_half_line_in_front_of_the_next(tmp_path, monkeypatch):

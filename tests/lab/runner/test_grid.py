@@ -10,11 +10,10 @@ from fixture_sessions import open_session
 import selective_backprop as sb
 from selective_backprop_lab.records.example_history import read_examples
 from selective_backprop_lab.records.files import locked
-from selective_backprop_lab.report import figures, report
 from selective_backprop_lab.runner import grid
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.run_store import RunStore
-from selective_backprop_lab.training.stopping import Stop
+from selective_backprop_lab.training.process import Stop
 
 
 @pytest.mark.parametrize(
@@ -82,9 +81,7 @@ def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tm
         assert [point for each, point in heard if each == plan] == list(other.points)
 
 
-def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
-    monkeypatch.setattr(report, "write_report", lambda runs, path, **_: None)
+def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, undrawn):
     line = (
         "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "
         "--evaluations 2 --strategies traditional,selective-backprop --out out"

@@ -14,9 +14,9 @@ from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.training import resumable_run
+from selective_backprop_lab.training.process import Stop
 from selective_backprop_lab.training.resumable_run import Checkpoints
 from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.stopping import Stop
 
 PLAN = fixture_plan(epochs=6, evaluations=2)
 WITH_LOCKS = find_spec("fcntl") is not None

@@ -1,6 +1,6 @@
 import math
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,11 @@ from fixture_lab import (
     few_digits,
     finish,
     fixture_plan,
+    gone_on,
     name_watched,
+    run_plans,
+    same_runs,
+    states_of,
     untimed,
 )
 from fixture_loaders import same_tensors
@@ -25,11 +29,14 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
+from reproductions.probes import LossQuantiles
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.loader import InMemoryDataset
+from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
 from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
+from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -42,37 +49,6 @@ def test_a_run_leaves_every_global_random_stream_where_it_was(arm):
     after = [stream() for stream in streams]
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
-
-
-def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
-    read = []
-    getitems = InMemoryDataset.__getitems__
-
-    def noted(dataset, indices):
-        if dataset.augmentation is not None and len(indices) > 1:  # one alone shows its axes
-            read.extend(map(int, indices))
-        return getitems(dataset, indices)
-
-    def reads_of(arm, seed):
-        read.clear()
-        carry_out(fixture_plan(arm, seed=seed, epochs=2))
-        epoch = len(read) // 2
-        return read[:epoch], read[epoch:]
-
-    monkeypatch.setattr(InMemoryDataset, "__getitems__", noted)
-    # what random-backprop loads, by its place in the order in which traditional training goes
-    orders = {seed: reads_of("traditional", seed) for seed in (0, 1)}
-    places = {
-        seed: [
-            tuple(map(order.index, chosen))
-            for order, chosen in zip(orders[seed], reads_of("random-backprop", seed), strict=True)
-        ]
-        for seed in (0, 1)
-    }
-    assert len({tuple(order) for seed in (0, 1) for order in orders[seed]}) == 4
-    assert len({chosen for seed in (0, 1) for chosen in places[seed]}) == 4
-    assert all(sorted(order) == list(range(EXAMPLES)) for order in orders[0])
-    assert orders[0] == reads_of("random-scored", 0)
 
 
 # 256 examples in batches of 64 make 4 updates an epoch; at a rate of 1/2, windows of 128 make 2.
@@ -218,3 +194,113 @@ def test_the_share_of_labels_that_look_wrong_is_metered_where_it_is_read(arm, re
     run = TrainingRun(plan, Composition(noise=0.2)(few_digits(1000)))
     run.advance()
     assert run.meters()["wrong_labels"] == (read and pytest.approx(read, abs=0.1))
+
+
+# Arms that differ in what they must remember; those that prepare something are below.
+DIFFERENT = ["traditional", "random-backprop", "selective-backprop", "predicted-sb-gp", "proxy-sb"]
+DIFFERENT += ["kath18-loss-gated", "kakurenbo", "easy-skip"]
+
+
+@pytest.mark.parametrize("arm", DIFFERENT)
+def test_arms_of_every_kind_go_on_from_their_state_bit_for_bit(arm):
+    plan, data = fixture_plan(arm), few_digits()
+    whole, states = states_of(plan, data, every=3)
+    assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
+
+
+def test_examples_that_wait_for_a_later_epoch_still_do_after_a_resumption():
+    plan, data = fixture_plan("stale-sb-released", stale=3, epochs=6, evaluations=6), few_digits()
+    whole, states = states_of(plan, data, every=5)
+    assert all(same_runs(gone_on(plan, data, state), whole) for state in states)
+
+
+@pytest.mark.parametrize("arm", ["diet-sb", "rho-loss"])
+def test_what_was_prepared_is_not_prepared_again(monkeypatch, arm):
+    plan, data = fixture_plan(arm, keep=1 / 2, young=1 / 3), few_digits()
+    whole, states = states_of(plan, data, every=5)
+
+    def refuse(task, settings):
+        raise AssertionError("prepared again")
+
+    monkeypatch.setitem(STRATEGIES, arm, replace(STRATEGIES[arm], prepare=refuse))
+    resumed = gone_on(plan, data, states[-1])
+    assert same_runs(resumed, whole)
+    assert resumed.meter.prepared == whole.meter.prepared > 0.0
+    assert resumed.meter.price == whole.meter.price
+
+
+@dataclass(frozen=True)
+class Restless(Probe):
+    """Draws random numbers, counts what is selected, and speaks every other time."""
+
+    name: str = "restless"
+
+    def start(self, scene):
+        return RunningRestless(scene)
+
+
+class RunningRestless(RunningProbe):
+    def __init__(self, scene):
+        self.scene = scene
+        self.counts = torch.zeros(len(scene.data.train_labels), dtype=torch.int64)
+        self.looks = 0
+
+    def selected(self, indices):
+        self.counts[indices] += 1
+
+    def look(self, progress):
+        torch.rand(100)
+        assert not self.scene.model.training
+        self.looks += 1
+        return {"selected": int(self.counts.sum())} if self.looks % 2 else None
+
+
+def record(folder, *probes, arm="selective-backprop"):
+    plan = replace(fixture_plan(arm), probes=probes)
+    [run] = run_plans([plan], few_digits(), folder, command="", watch=lambda *_: None)
+    return run
+
+
+def test_a_run_with_probes_trains_as_one_without_and_shares_its_record(tmp_path):
+    plain = record(tmp_path / "plain")
+    probed = record(tmp_path / "probed", Restless())
+    assert untimed(list(probed.points)) == untimed(list(plain.points))
+    assert probed.path.name == plain.path.name
+
+
+def test_what_a_probe_sees_is_recorded_at_the_moment_it_saw_it(tmp_path):
+    run = record(tmp_path, Restless())
+    assert [each.probe for each in run.observations] == ["Restless(name='restless')"] * 2
+    assert [each.progress for each in run.observations] == [run.points[i].progress for i in (0, 2)]
+    assert [each.seen for each in run.observations] == [
+        {"selected": run.points[i].trained} for i in (0, 2)
+    ]
+
+
+def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(tmp_path):
+    first = record(tmp_path)
+    again = record(tmp_path, Restless())
+    assert again.path == first.path
+    assert again.observations
+    (old,) = tmp_path.glob("*.replaced")
+    assert read_run(old).points == first.points
+    assert record(tmp_path, Restless()) == again
+    assert record(tmp_path) == again
+    both = record(tmp_path, Restless(), Restless("other"))
+    assert {each.probe for each in both.observations} == {
+        "Restless(name='restless')",
+        "Restless(name='other')",
+    }
+
+
+def test_quantiles_of_losses_are_those_of_the_first_examples():
+    data = few_digits()
+    run = finish(TrainingRun(fixture_plan("traditional"), data))
+    probe = LossQuantiles(examples=100, steps=4).start(
+        ProbeContext(run.model, data, torch.device("cpu"))
+    )
+    images, labels = next(iter(make_loader(data, batch_size=100, seed=0, shuffle=False)))
+    with torch.no_grad():
+        losses = nn.functional.cross_entropy(run.model.eval()(images), labels, reduction="none")
+    expected = losses.quantile(torch.linspace(0, 1, 5)).tolist()
+    assert probe.look(1.0)["quantiles"] == pytest.approx(expected, rel=1e-4)

@@ -15,7 +15,7 @@ from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
 from selective_backprop_lab.nets import models
-from selective_backprop_lab.nets.byte_lm import ByteLM
+from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.recipe import Optimizer
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import evaluate

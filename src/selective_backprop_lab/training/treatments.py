@@ -1,4 +1,4 @@
-"""Progressive resolution: images at half their side for the first part of a run."""
+"""Treatments of a whole run: smaller images in its first part, or averaged weights in its last."""
 
 import math
 from collections.abc import Generator
@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
@@ -16,8 +17,8 @@ from selective_backprop_lab.preparation import forward_operations
 class Halving:
     """Show a model images of half their side in the first `share` of a run.
 
-    Within `acting()`, a hook shows the model each image as the means of blocks of four pixels, in
-    training and in scoring. Such a pass costs less, in proportion to the operations that it takes.
+    Within `acting()`, a hook shows the model the means of blocks of four pixels, in training and in
+    scoring. Such a pass costs less, in proportion to the operations that it takes.
     """
 
     def __init__(self, model: nn.Module, data: LabData, share: float) -> None:
@@ -51,10 +52,7 @@ class Halving:
             self._acting = False
 
     def paid(self, cost: float) -> float:
-        """Return the run's actual cost, given its cost if all passes had been at full size.
-
-        Both are without the cost of a preparation, here and in `went_on`.
-        """
+        """Return the actual cost, given the cost at full size, both without a preparation's."""
         return cost - (1.0 - self._price) * min(cost, self._until)
 
     def went_on(self, progress: float, cost: float) -> None:
@@ -63,9 +61,42 @@ class Halving:
             self._until = cost
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to continue later."""
+        """Return what `load_state_dict` continues from."""
         return {"until": self._until}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
         self._until = state["until"]
+
+
+class Averaging:
+    """Average a model's weights over all updates in the last part of a run.
+
+    Buffers, such as the means of BatchNorm, are those of the model in training. `share` is the last
+    fraction of the run, over which to average, in (0, 1].
+
+    Source:
+        Izmailov et al. 2018, arXiv:1803.05407, without its constant learning rate.
+    """
+
+    def __init__(self, model: nn.Module, share: float) -> None:
+        self._trained, self._from = model, 1.0 - share
+        self._mean = AveragedModel(model)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model to evaluate: with the mean of the weights, once there is one."""
+        return self._mean if self._mean.n_averaged else self._trained
+
+    def went_on(self, progress: float) -> None:
+        """Note the run's progress after an update."""
+        if progress >= self._from:
+            self._mean.update_parameters(self._trained)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` continues from."""
+        return self._mean.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`."""
+        self._mean.load_state_dict(state)

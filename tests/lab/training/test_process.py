@@ -1,15 +1,17 @@
 """Asked to leave, a command keeps what it has done, says so, and goes on from there later."""
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from fixture_command import run_command
 from fixture_lab import untimed
 
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.report import figures, report
+from selective_backprop_lab.training.process import asked_to_stop
 from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.stopping import asked_to_stop
 
 pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
@@ -33,13 +35,6 @@ def at_update(monkeypatch):
         monkeypatch.setattr(TrainingRun, "_step", stepped)
 
     return make
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
-    monkeypatch.setattr(report, "write_report", lambda runs, path, **_: None)
 
 
 def curves(folder):
@@ -107,3 +102,24 @@ def test_a_command_for_which_a_signal_is_ignored_goes_on(tmp_path, at_update, nu
     outcome = run_command(TRAIN, tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_a_library_that_is_used_later_takes_no_more_threads_either():
+    code = """if True:
+        from threadpoolctl import threadpool_info
+        from selective_backprop_lab.training.process import limit_threads
+        limit_threads(1)
+        import scipy.linalg, sklearn.datasets, sklearn.gaussian_process, sklearn.linear_model
+        for each in threadpool_info():
+            print(each["filepath"], each["num_threads"])
+    """
+    printed = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    libraries = dict(line.rsplit(maxsplit=1) for line in printed.splitlines())
+    assert len(libraries) > 1
+    assert set(libraries.values()) == {"1"}, printed

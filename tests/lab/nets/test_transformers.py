@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop_lab.nets.vision_transformer import vision_transformer
+from selective_backprop_lab.nets.transformers import ByteLM, vision_transformer
 
 
 @pytest.fixture
@@ -35,13 +35,27 @@ def test_a_block_attends_as_its_formula_says(net):
     torch.testing.assert_close(block(patches), attended + block.perceptron(attended))
 
 
-@pytest.mark.parametrize(
-    ("side", "options", "message"),
-    [
-        (9, {}, "images of 9 pixels a side cannot be cut into patches of 4"),
-        (8, {"width": 32, "heads": 5}, "the width must be a multiple of the heads"),
-    ],
-)
-def test_sizes_that_do_not_divide_are_refused(side, options, message):
-    with pytest.raises(sb.ConfigurationError, match=message):
-        vision_transformer(3, 10, side, **options)
+def test_sides_that_do_not_divide_are_refused():
+    with pytest.raises(sb.ConfigurationError, match="9 pixels a side cannot be cut into patches"):
+        vision_transformer(3, 10, 9)
+
+
+def test_it_has_one_to_two_million_parameters_and_logits_for_each_byte():
+    with torch.device("meta"):
+        net = ByteLM(128, 256, 1)
+        logits = net(torch.zeros(2, 128, dtype=torch.int64))
+    width, block = 144, 12 * 144**2 + 13 * 144
+    count = sum(parameter.numel() for parameter in net.parameters())
+    assert count == 4 * block + (256 + 128 + 2 + 256) * width + 256
+    assert 1e6 < count < 2e6
+    assert logits.shape == (2, 256, 128)
+
+
+def test_a_byte_changes_the_predictions_from_its_own_place_on():
+    torch.manual_seed(0)
+    net = ByteLM(8, 256, 1, width=36, depth=2).double()
+    window = torch.arange(8).view(1, 8)
+    other = window.clone()
+    other[0, 5] = 200
+    changed = (net(window) != net(other)).any(1)[0]
+    assert changed.tolist() == [False] * 5 + [True] * 3

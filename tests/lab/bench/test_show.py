@@ -1,9 +1,7 @@
-"""The figure of `bench`: a bar ends where the number beside it says."""
-
 import pytest
 from matplotlib.figure import Figure
 
-from selective_backprop_lab.bench.figure import _draw_strategies
+from selective_backprop_lab.bench.show import _draw_strategies
 
 
 def test_a_bar_ends_at_the_median_that_is_printed_though_its_phases_add_up_to_another():
