@@ -1,7 +1,7 @@
 """Recipes: how each data set is trained, the same for all strategies of a comparison."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

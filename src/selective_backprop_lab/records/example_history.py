@@ -19,6 +19,7 @@ from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.shapes import Int64
 
+_LARGEST = 2**30  # bytes, unpacked: enough for 20 million examples
 VERSION = 1
 SUFFIX = ".examples.npz"
 EXTREMES = 18  # number of most and of least selected examples to show
@@ -124,6 +125,8 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
     try:
         # NumPy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if (size := sum(each.file_size for each in file.zip.infolist())) > _LARGEST:
+                raise ValueError(f"it unpacks to {size / 2**20:,.0f} MiB")
             found: dict[str, Any] = {name: file[name] for name in _KNOWN & {*file.files}}
         version = found.pop("version").item()
         if version == VERSION:

@@ -16,6 +16,9 @@ from selective_backprop_lab.records.files import replacing, told
 from selective_backprop_lab.records.lines import IDENTITY, decode, read_value, record_name
 
 PACK = "runs.jsonl.xz"
+_LARGEST = (
+    2**28
+)  # bytes of a whole pack in memory: some 100,000 runs; a few kB could unpack to more
 _HEADERS = re.compile(rb'^(?={"kind": "run")', re.MULTILINE)
 
 
@@ -36,6 +39,8 @@ def pack(files: Iterable[Path]) -> None:
     for folder, found in folders.items():
         records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
         content = b"".join(records[name] for name in sorted(records))
+        if len(content) > _LARGEST:
+            raise sb.RecordError(f"{folder / PACK}: has no room for so many records")
         with replacing(folder / PACK) as out:
             out.write(lzma.compress(content, preset=6))
         for file in found:
@@ -64,9 +69,12 @@ def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
 def _split(path: Path) -> dict[str, bytes]:
     """Return each record of a pack by name."""
     try:
-        content = lzma.decompress(path.read_bytes())
+        with lzma.open(path) as file:
+            content = file.read(_LARGEST + 1)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
+    if len(content) > _LARGEST:
+        raise sb.RecordError(f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records")
     records: dict[str, bytes] = {}
     number = 1
     for record in filter(None, _HEADERS.split(content)):

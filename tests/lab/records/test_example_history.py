@@ -1,3 +1,4 @@
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -101,6 +102,15 @@ def test_arrays_that_do_not_go_together_are_refused(tmp_path, changes, words):
         arrays = {name: file[name] for name in file.files} | changes
     np.savez(path, **arrays)
     with pytest.raises(sb.RecordError, match=rf"a\.examples\.npz: .*{words}"):
+        read_examples(tmp_path / "a.jsonl")
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
+    path = tmp_path / "a.examples.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("label.npy", b"")
+        file.infolist()[0].file_size = 2**31  # what the directory of a file of zeros would say
+    with pytest.raises(sb.RecordError, match=r"a\.examples\.npz: .*2,048 MiB"):
         read_examples(tmp_path / "a.jsonl")
 
 

@@ -1,6 +1,7 @@
 """Records in one compressed file."""
 
 import lzma
+import re
 from contextlib import contextmanager
 
 import pytest
@@ -143,3 +144,19 @@ def test_a_pack_that_does_not_begin_with_a_header_is_refused(tmp_path):
     (tmp_path / PACK).write_bytes(lzma.compress(b"no record\n" + encode({"kind": "run"})))
     with pytest.raises(sb.RecordError, match=f"{PACK}, line 1: no header"):
         read_runs(tmp_path)
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
+    quarter_of_a_gibibyte = lzma.compress(bytes(2**22), preset=0) * 64
+    (tmp_path / PACK).write_bytes(quarter_of_a_gibibyte + lzma.compress(b"\n"))
+    with pytest.raises(sb.RecordError, match=f"{re.escape(PACK)}: holds more than 256 MiB"):
+        read_runs(tmp_path)
+
+
+def test_no_pack_is_written_that_would_be_too_large_to_be_read(tmp_path):
+    large = tmp_path / "large.jsonl"
+    with large.open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(sb.RecordError, match=f"{re.escape(PACK)}: has no room"):
+        pack([large])
+    assert [*tmp_path.iterdir()] == [large]
