@@ -25,6 +25,7 @@ from reproductions.auto.page import adds_up, by_job, by_kind, compose, counts, m
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged, read_results
 from reproductions.drawing import save
+from reproductions.headline import draw_learned
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop_lab.analysis.comparison import arms, compared
 from selective_backprop_lab.analysis.facts import facts, notes
@@ -195,6 +196,7 @@ def draw_pages(folder: Path) -> None:
                     save(drawn, target / figure.name, svg=False)
             except sb.DataError:
                 continue
+    draw_learned(folder / "papers" / "learned")
 
 
 if __name__ == "__main__":

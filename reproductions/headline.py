@@ -38,6 +38,7 @@ from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.report.panels import FAINT, INK, SETTINGS
 
+_RECORDS = Path(__file__).parents[1] / COMMITTED
 _ITEMS = ("fig-7", "table-1")
 _WRONG, _SPEEDS = (50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1), (0.25, 0.5, 0.7, 1, 1.4, 2)  # marked
 _LIVE = ("traditional", "sb", "shortened")  # on MNIST, a few minutes
@@ -59,7 +60,7 @@ def headline(console: Console, out: Path) -> None:
         f"{_each(saturated, 'third', 'traditional')}; SB against it "
         f"{_each(saturated, 'sb', 'third')}.",
     ]
-    order = committed(COMMITTED / ScaleName.SATURATED)
+    order = committed(_RECORDS / ScaleName.SATURATED)
     make_folder(out)
     order = replace(order, out=out, records_in=order.folder)
     draw_learned(out / "learned")
@@ -84,7 +85,7 @@ def live(console: Console, order: PaperOrder) -> None:
 
 
 def _panels(scale: str) -> Sequence[Panel]:
-    return gather(FIGURES["table-1"], committed(COMMITTED / scale), {}).panels
+    return gather(FIGURES["table-1"], committed(_RECORDS / scale), {}).panels
 
 
 def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
@@ -122,7 +123,7 @@ class Place(NamedTuple):
 def places() -> Iterator[Place]:
     """Yield the place of every setting on record that has SB and a shortened schedule."""
     for name in ScaleName:
-        if not (COMMITTED / name).is_dir() or FIGURES["table-1"] not in figures_at(SCALES[name]):
+        if not (_RECORDS / name).is_dir() or FIGURES["table-1"] not in figures_at(SCALES[name]):
             continue
         for panel in _panels(name):
             if {"sb", "shortened"} <= {arm.key for arm in panel.arms}:

@@ -5,14 +5,12 @@ import pytest
 from fixture_papers import Screen, fixture_panel, fixture_setting
 from fixture_runs import fixture_run
 
-from benchmarks.case import ROOT
 from reproductions.evidence import Panel
 from reproductions.headline import _beyond_plain, headline, places
 from reproductions.settings import make_arm
 
 
-def test_the_headline_says_four_things_and_draws_three(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_the_headline_says_four_things_and_draws_three(tmp_path):
     screen = Screen()
     headline(screen, tmp_path / "out")
     paper, found, fails, shortened, where = screen.text.splitlines()
