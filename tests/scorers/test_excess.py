@@ -116,12 +116,6 @@ def test_an_example_that_was_rescored_but_never_trained_on_is_trained_on():
     assert recalled(sb.scorers.Excess(None, rescored), ledger) == [-3.0, math.inf]
 
 
-def test_references_and_a_ledger_of_a_part_of_the_examples_do_not_go_together():
-    running = begin(sb.scorers.Excess(REFERENCE, sb.scorers.Recorded()), 24)
-    with pytest.raises(sb.ConfigurationError, match=r"holds a part.*Excess\(None, Recorded"):
-        running.recall(sb.scorers.Ledger(12), 0)
-
-
 def test_rho_loss_of_recorded_losses_takes_no_pass():
     loader = DataLoader(Numbered(24), 4, sampler=NotedSampler(24))
     strategy = sb.rho_loss(

@@ -136,12 +136,6 @@ def _recall_excess(
     """Return by how much remembered losses exceed the reference; infinity where one is unknown."""
     if reference is None:
         reference = ledger.recorded.first()
-    elif len(reference) != ledger.examples:
-        raise ConfigurationError(
-            "the memory of losses is so large that each process holds a part of it, which cannot "
-            "be compared with a reference. Compare with each example's first loss instead: "
-            "Excess(None, Recorded())"
-        )
     losses = inner.recall(ledger, epoch)
     assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
     excess = losses - reference
