@@ -29,9 +29,6 @@ class History:
         kept: float tensors `[capacity]` by name, without NaN. The first `len(history)` places of
             each are in use. Before the first call of `file`, there are no tensors.
         filed: how many scores `file` has added so far.
-
-    Raises:
-        ConfigurationError: if the capacity is not a whole number, or below 1.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("ring",)
@@ -198,14 +195,12 @@ class SharedHistory:
         self._before: Mark | None = None
 
     def file(self, scores: Scores) -> None:
-        """Remember scores of this rank until the next exchange."""
         if self._before is None:
             self._before = self._history.mark()
         self._history.file(scores)
         self._own.append(scores)
 
     def retract(self) -> list[Tensor]:
-        """Take out this rank's scores since the last exchange, and return the newest of them."""
         own, self._own = self._own, []
         if self._before is not None:
             self._history.go_back(self._before)
@@ -213,14 +208,12 @@ class SharedHistory:
         return [torch.cat(own)[-self._most :]] if own else []
 
     def file_all(self, scores: list[Tensor]) -> None:
-        """Remember the scores of all ranks, one tensor from each."""
         for own in scores:
             if len(own):
                 self._history.file(own.to(self._device))
 
 
 def load_history(kind: type[History], saved: Saved) -> History:
-    """Return a history of the saved size, with the saved scores."""
     _, scores, *_ = saved.fields("filed", *kind.columns)
     history = kind(len(scores.tensor(*FLOATS, shape=(None,), nan=True)))
     with saved.inside():

@@ -128,7 +128,6 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was filed."""
         return not self._held
 
     @property
@@ -152,7 +151,6 @@ class Column:
         return cast(Observations, self.host)
 
     def parts(self) -> list[Tensor]:
-        """Return the scores and epochs of a column that is not empty."""
         scores = self._held["scores"]
         if self._finite and scores.device.type != "cpu":
             scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
@@ -165,11 +163,9 @@ class Column:
         return self._held["first"].cpu().nan_to_num(torch.nan, torch.nan, torch.nan)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scores, their epochs, and the first scores; nothing if nothing was filed."""
         return {name: tensor.clone() for name, tensor in self._held.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
         shapes = self._shapes if state else {}
         held = {}
         for (name, shape), each in zip(shapes.items(), Saved(state).fields(*shapes), strict=True):
@@ -265,9 +261,6 @@ class Ledger:
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
         wrong_labels: the estimated share of wrong labels (`SelectiveLoader.wrong_labels`), or None.
-
-    Raises:
-        ConfigurationError: if a number is not whole, or the depth is below 1.
     """
 
     def __init__(self, examples: int, depth: int = 1, *, first: bool = False) -> None:

@@ -56,7 +56,6 @@ class PendingUpdates:
 
     @property
     def rows(self) -> Int64[Tensor, "row 2"]:
-        """All updates, in order."""
         device = self._rows[0].device if self._rows else None
         none = torch.empty((0, 2), dtype=torch.int64, device=device)
         return torch.cat([none, *(move_tensor(each, none.device) for each in self._rows)])

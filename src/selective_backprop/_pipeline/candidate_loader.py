@@ -122,7 +122,6 @@ class CandidateLoader:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the epoch can be continued at the consumer's position."""
         if self.draw is not None:
             return not self.draw.unlisted
         # If a stream is fetched ahead, it reports its own position, not the consumer's.
@@ -130,17 +129,14 @@ class CandidateLoader:
 
     @property
     def stream(self) -> dict[str, Any] | None:
-        """A stream's own state, if it has one."""
         candidates: Any = self._candidates
         return copy.deepcopy(candidates.state_dict()) if self.reports else None
 
     @property
     def end(self) -> Cursor:
-        """The consumer's position at the epoch's end."""
         return self._cursor if self.draw is None or self.draw.unlisted else self.draw.cursor
 
     def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
-        """Return the next batch; None at the end."""
         copied = None
         with self._loading:
             try:
@@ -175,7 +171,6 @@ class CandidateLoader:
         return arrived if copied is None else arrived._replace(copied=copied)
 
     def _pair(self, batch: Any, first: bool) -> CandidateBatch:
-        """Return a batch with the plan made when its indices were drawn."""
         if self.draw is None or self.draw.unlisted:
             return self._pair_stream(batch, first)
         if not self.draw.plans:

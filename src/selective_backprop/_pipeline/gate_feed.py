@@ -39,7 +39,6 @@ class GateFeed:
         return cls(gate, Measure(last.measure)) if isinstance(last, Forward) else None
 
     def hand_out(self, weights: Tensor) -> None:
-        """Note a batch from which nothing was selected, by its selection's weights."""
         self._handed.append((weights, {}))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:

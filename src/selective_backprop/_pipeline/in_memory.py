@@ -30,7 +30,6 @@ class GatheredRows(Dataset[Any]):
         return self._dataset[index]
 
     def __getitems__(self, indices: Any) -> Any:
-        """Return the batch of some examples."""
         dataset, places = self._dataset, indices
         if type(dataset) is Subset:
             places, dataset = [dataset.indices[index] for index in indices], dataset.dataset
@@ -111,7 +110,6 @@ def _tensors_of(dataset: Any) -> Sequence[Tensor] | None:
 
 
 def _takes_rows(tensor: Tensor) -> bool:
-    """Return whether rows taken by index have the same memory layout as stacked rows."""
     plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
     return (
         plain

@@ -45,7 +45,6 @@ class Kept:
     weights: Tensor | None  # float32 [example]; None if all weigh 1
 
     def of(self, keys: Tensor) -> Rows:
-        """Return those of some candidates that are kept."""
         keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
         return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
 
@@ -110,7 +109,6 @@ class IndexSampler:
 
     @property
     def cursor(self) -> Cursor:
-        """The sampler's own position, which is ahead of the training loop's."""
         return Cursor(
             self._epoch,
             self._candidates,
@@ -298,7 +296,6 @@ class IndexSampler:
             yield plain_list(out.batch)
 
     def _plan(self, phase: Phase, rows: Rows) -> None:
-        """Append a plan for the rows whose keys are yielded next."""
         self._phase = phase
         if self._epoch_scores is not None:
             self._epoch_scores.keep(rows.batch)
@@ -333,5 +330,4 @@ class IndexSampler:
 
 
 def _digest(digest: int, keys: Keys | None) -> int:
-    """Return the CRC-32 of keys that follow others."""
     return zlib.crc32(keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode(), digest)

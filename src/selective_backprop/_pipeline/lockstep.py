@@ -60,7 +60,6 @@ class LockstepBatches:
     def of(
         cls, setup: Setup, history: History | None, position: Callable[[], int]
     ) -> "LockstepBatches | None":
-        """Return what keeps several ranks in step; None for a single process."""
         if not isinstance(setup.ranks, Group):
             return None
         most, shared = 0, None

@@ -75,7 +75,6 @@ class FiniteGuard:
         return [piece if all_pass else self._skip(piece, mask) for piece, mask, all_pass in found]
 
     def _check(self, pieces: Sequence[Rows]) -> None:
-        """Raise if scores are not finite; on CUDA do so later, without waiting for the GPU."""
         bare = [piece._replace(batch=None) for piece in pieces]
         scores = [piece.scores for piece in pieces if piece.scores is not None]
         all_scores = scores[0] if len(scores) == 1 else torch.cat(scores)
@@ -83,7 +82,6 @@ class FiniteGuard:
         self._late.add(largest, lambda: LossError(_describe(bare)))
 
     def wait(self) -> None:
-        """Wait for checks that still run on the GPU; raise if one failed."""
         self._late.wait()
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
@@ -98,7 +96,6 @@ class FiniteGuard:
 
 
 def _describe(pieces: Sequence[Rows]) -> str:
-    """Return a message about the first batch that has scores that are not finite."""
     found = ((rows, rows.scores.cpu()) for rows in pieces if rows.scores is not None)
     rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
     bad = (~scores.isfinite()).nonzero().flatten()
@@ -130,13 +127,11 @@ class TargetWatch:
             self._losses.marks = False
 
     def mark(self) -> None:
-        """Mark rows without a target from now on."""
         self.lacking = True
         if self._losses is not None:
             self._losses.marks = True
 
     def look(self, batch: Any) -> None:
-        """Look at the targets of a batch that will be scored."""
         if self._losses is None:
             return
         targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None

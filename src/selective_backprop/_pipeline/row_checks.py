@@ -69,7 +69,6 @@ def check_examples(
 
 
 def check_order(batch: Any, keys: Sequence[Any], loader: DataLoader[Any]) -> None:
-    """Refuse a collate function that changes the order of examples; `batch` is of `keys`."""
     check_examples(batch, keys, loader, Layout(), None, takes=False, ordered=True)
 
 
@@ -120,7 +119,6 @@ def _has_row(path: str, whole: Any, alone: Any, place: int, examples: int) -> bo
 
 
 def _refuse(path: str, whole: Any, alone: Any, examples: int) -> NoReturn:
-    """Refuse a leaf whose first axis does not hold the examples; say which axis may hold them."""
     shapes = [each.shape for each in (alone, whole) if not isinstance(each, (list, tuple))]
     axes = [axis for axis, size in enumerate(zip(*shapes, strict=True)) if size == (1, examples)]
     if axes:
@@ -141,7 +139,6 @@ def _refuse(path: str, whole: Any, alone: Any, examples: int) -> NoReturn:
 def _check_order(
     columns: Collection[tuple[str, Any, Any]], place: int, keys: Sequence[Any]
 ) -> None:
-    """Refuse a batch in which an example alone is another row than the one at `place`."""
     found = []
     for _, *leaves in columns:
         whole, alone = map(_as_tensor, leaves)

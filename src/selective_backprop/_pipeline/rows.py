@@ -73,12 +73,10 @@ class BufferState(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """How many candidates wait."""
         return sum(map(COUNT, self.waiting))
 
     @property
     def rows(self) -> int:
-        """How many chosen rows wait."""
         return sum(map(COUNT, self.chosen))
 
     @property

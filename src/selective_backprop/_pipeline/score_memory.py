@@ -138,7 +138,6 @@ class ScoreMemory:
 
     @property
     def noted(self) -> int:
-        """How many updates wait to be merged with other ranks'."""
         return 0 if self.pending is None else len(self.pending)
 
     def merge(self, group: Group, noted: Sequence[int], epoch: int = 0) -> None:
@@ -153,17 +152,14 @@ class ScoreMemory:
             self._end(group.gather(own, "shares how many labels look wrong").sum(0).cpu())
 
     def _end(self, totals: Float64[Tensor, " sum"]) -> None:
-        """End the estimate of wrong labels, with the sums of all ranks."""
         self.label_noise.totals = totals
         self.ledger.wrong_labels = self.label_noise.found
 
     def close(self) -> None:
-        """End the epoch, or load a state: scores filed so far are used from now on."""
         self.runs = False
         self.ledger.wrong_labels = self.label_noise.found
 
     def recall(self, epoch: int) -> Known | None:
-        """Return the scores known at the start of the running or the next epoch."""
         asked = epoch, self.ledger.changes
         if asked != self._asked and not self.runs:
             self._known, self._asked = self._ask(epoch), asked

@@ -80,7 +80,6 @@ class SelectionBuffer:
             self._history = past
 
     def adopt(self, rows: Rows) -> None:
-        """Let rows wait for a training batch without a draw."""
         if rows.count:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
@@ -107,7 +106,6 @@ class SelectionBuffer:
         return self.release(rows)
 
     def sift(self) -> None:
-        """Remove waiting candidates that must not be drawn and were not checked yet."""
         pieces, self._unsifted = self._unsifted, []
         if pieces and self._sift is not None:
             sifted = dict(zip(map(id, pieces), self._sift(pieces), strict=True))
@@ -156,7 +154,6 @@ class SelectionBuffer:
         return joined
 
     def _split(self, pieces: Queue, count: int) -> tuple[Queue, Queue]:
-        """Split a queue after `count` rows, cutting a piece in two if needed."""
         for position, piece in enumerate(pieces):
             if piece.count >= count:
                 head, tail = pieces[:position], pieces[position + 1 :]
@@ -168,7 +165,6 @@ class SelectionBuffer:
         return pieces, ()
 
     def _draw(self, pieces: Queue) -> Rows:
-        """Draw from one window of candidates."""
         if pieces[0].batch is None:
             size, window = self.shape.batch_size or 1, self.shape.window
             return Rows(None, Context(size, window).quota(sum(map(COUNT, pieces))))
@@ -193,7 +189,6 @@ class SelectionBuffer:
         return self._take(pieces, self.selector.select(scores, self._history, generator))
 
     def _take(self, pieces: Queue, choice: Choice) -> Rows:
-        """Return the rows of a window that were drawn."""
         rows, weights = choice
         keys = is_keys(pieces[0].batch)
         if len(pieces) > 1 and (rows.device.type != "cpu" or keys):

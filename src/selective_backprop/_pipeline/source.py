@@ -48,7 +48,6 @@ class Source:
         return count_items(self._batches)
 
     def length(self) -> int:
-        """Return the candidate batches per epoch; raise TypeError if the loader cannot tell."""
         return len(self._batches)
 
     @property
@@ -64,7 +63,6 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The class name of the sampler that yields the indices."""
         return type(self._indices).__name__
 
     def sizes(self) -> Iterator[int] | None:
@@ -121,7 +119,6 @@ class Source:
             part.set_epoch(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
-        """Return a copy of the user's loader that takes its indices from elsewhere."""
         clone = unstarted(gathers(self.loader))
         if self.attribute is not None:
             object.__setattr__(clone, self.attribute, indices)
@@ -132,13 +129,11 @@ class Source:
         return None if self.attribute is None else getattr(self.loader, self.attribute)
 
     def indices(self) -> Any:
-        """Return what yields the indices of each candidate batch."""
         if self.subset is None:
             return self._indices
         return KeptBatches(self._indices, self.subset, self.batch_size or 1)
 
     def refuse_if_empty(self) -> None:
-        """Refuse a loader that would yield no batch."""
         if self.batches != 0:
             return
         kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
@@ -214,7 +209,6 @@ class KeptBatches:
 
 
 def _draws_once(sampler: Any, examples: int | None) -> bool:
-    """Return whether a sampler of torch's own draws each of as many examples once."""
     own = type(sampler) in (RandomSampler, SequentialSampler)
     return own and not getattr(sampler, "replacement", False) and count_items(sampler) == examples
 

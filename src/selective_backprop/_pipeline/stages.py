@@ -30,8 +30,6 @@ from selective_backprop.scorers._abstract import overrides, start_scorer
 
 
 class PipelineState(NamedTuple):
-    """The state of a pipeline between two batches."""
-
     cursor: Cursor
     waits: BufferState  # the contents of the row buffer
     plain: bool  # whether the full batches in it are made without a draw
@@ -134,7 +132,6 @@ class Pipeline:
 
     @property
     def state(self) -> PipelineState:
-        """The consumer's position and the waiting rows."""
         lockstep = self.lockstep
         self.buffer.sift()  # an error may have prevented the draw
         cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
@@ -143,7 +140,6 @@ class Pipeline:
         return PipelineState(*own, held, drawn)
 
     def go_on(self, state: PipelineState, counted: Stats) -> None:
-        """Continue from a state that was saved with these counts."""
         self.tally.update(vars(counted))
         self.cursor, waits, self.plain, self.finite.skipped, held, drawn = state
         self.buffer.state = on_device(waits, self.options.device)
@@ -164,7 +160,6 @@ class Pipeline:
         return begun
 
     def _open(self, epoch: int, mid_epoch: EpochStart | None) -> None:
-        """Begin an epoch, or continue it, in all stages."""
         self._finishing = False
         epoch_scores = None
         if self.memory is not None:
@@ -183,7 +178,6 @@ class Pipeline:
         self.buffer.open(epoch)
 
     def _fill(self) -> Generator[Rows]:
-        """Send each batch that arrives through its remaining stages."""
         yield from self._hand_out(self.buffer.release())
         tally = self.tally
         # Scores are filed by index, so each row must be a single example.
@@ -240,7 +234,6 @@ class Pipeline:
             self.tally["ties"] = 1.0 - int(found[0]) / count
 
     def _examine(self, batch: CandidateBatch) -> tuple[Phase, Rows]:
-        """Return the phase of a batch that has arrived, and its rows, with any scores."""
         gate, planned, rows = self.clock.gate, batch.phase, batch.rows
         phase = planned if gate is None else self.clock.on_arrival(planned)
         if gate is not None and phase is not planned and gate.probes():

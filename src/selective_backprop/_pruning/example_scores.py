@@ -54,7 +54,6 @@ class ExampleScores:
     cost: float
 
     def __repr__(self) -> str:
-        """Return what the scores are, in a sentence."""
         lowest, highest = self.scores.aminmax()
         return f"{len(self.scores):,} scores from {lowest:.4g} to {highest:.4g} ({self.source})"
 
@@ -224,7 +223,6 @@ def _score(
 def _measure(
     name: str, measure: Measure, model: nn.Module, batches: Iterable[tuple[Any, int]]
 ) -> Float64[Tensor, " example"]:
-    """Return the scores of batches, in eval mode and without gradients; change no state."""
     pieces, device = [], find_device(model, None)
     kept = KeptModel(model).kept(evaluates=True)
     with torch.no_grad(), kept_random_streams(device), kept:
@@ -278,7 +276,6 @@ def _private(source: Source, indices: Any) -> Any:
 
 
 def load_all(source: Source) -> Iterator[tuple[Any, int]]:
-    """Yield the loader's batches with their numbers of rows."""
     yield from zip(_private(source, source.indices()), source.sizes() or (), strict=True)
 
 
@@ -302,7 +299,6 @@ def load_twice(source: Source) -> list[tuple[Any, int]]:
 def _gradient_norms(
     losses: LossesOf, model: nn.Module, batch: Any, rows: int
 ) -> Float[Tensor, " candidate"]:
-    """Return the L2 norm of each example's gradient over all trainable parameters."""
     lossy = _Lossy(model, losses)
     parameters = {n: p.detach() for n, p in lossy.named_parameters() if p.requires_grad}
     if not parameters:

@@ -120,7 +120,6 @@ class NonzeroRows:
         return [_weighed(taken, rows, len(rows) / max(count, 1))]
 
     def _fill_up(self, buffer: SelectionBuffer, batch: Any, rows: Tensor) -> list[Any]:
-        """Let rows wait; return the batches that are full on all ranks."""
         devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
         if len(devices) == 1:
             buffer.state = on_device(buffer.state, *devices)

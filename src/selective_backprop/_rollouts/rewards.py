@@ -105,7 +105,6 @@ def _as_groups(rewards: Any) -> Tensor:
 
 
 def check_band(band: Any) -> tuple[float, float]:
-    """Return the lowest and the highest mean reward of prompts to keep; refuse other values."""
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigurationError(f"pass_rate={band!r:.60}: a pair is needed, such as (0.2, 0.8)")
     low, high = (check_number("pass_rate", each, least=-math.inf) for each in band)

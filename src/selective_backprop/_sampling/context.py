@@ -26,9 +26,6 @@ class Context:
         rate: the share of the candidates that the strategy aims to keep; None if unknown.
         checks: whether a scorer that approximates scores may compare them with exact scores. False
             for a scorer inside another scorer that compares.
-
-    Raises:
-        ConfigurationError: if a number is out of its range.
     """
 
     batch_size: int

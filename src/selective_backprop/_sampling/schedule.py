@@ -80,9 +80,6 @@ class Schedule:
         start: fraction of training, in [0, 1), before which everything is trained on.
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
         gate: decides from scores whether selection pays at the moment; None always selects.
-
-    Raises:
-        ConfigurationError: if a value is out of its range or would disable selection.
     """
 
     warmup_epochs: int = 0
@@ -163,9 +160,6 @@ class VarianceGate(AbstractGate):
             batches is scored, and all of its rows are trained on. The count begins anew when your
             loop passes a batch's losses or outputs.
         threshold: select while the average of tau is above this; None takes `(B + 3 b) / (3 b)`.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The smoothing

@@ -138,7 +138,6 @@ def _found(value: object) -> str:
 
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
-    """Check the indices and return a copy in ascending order."""
     if not isinstance(indices, Tensor) or indices.ndim != 1:
         raise ConfigurationError(f"indices must be a 1-D tensor, got {_found(indices)}")
     if indices.dtype is torch.bool:

@@ -2,6 +2,8 @@
 
 This package uses batches, the memory of scores and `_core`, but no selector, strategy or loader.
 Read `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
+
+All raise a `ConfigurationError` if a setting is out of its range or of the wrong type.
 """
 
 from selective_backprop._memory.ledger import ClassVisits, Ledger, Observations, WrongShare

@@ -107,9 +107,6 @@ class Needs:
         plain_forward: whether each call of `score` runs exactly one forward pass of the whole model
             that your loop trains. If False, the scorer is refused with FSDP and, if it scores in
             training mode, with SyncBatchNorm: their forward passes wait for all processes.
-
-    Raises:
-        ConfigurationError: if a number is out of its range.
     """
 
     passes: bool = True
@@ -172,8 +169,6 @@ class Delegating(RunningScorer):
 
 
 class PassThrough(Delegating):
-    """A running scorer whose `score`, `begin` and `ahead` are the wrapped scorer's."""
-
     @property
     def ahead(self) -> int:
         return self.inner.ahead

@@ -90,6 +90,5 @@ def _places(scores: Scores, count: int) -> Float64[Tensor, " candidate"]:
 
 
 def _ordered(scores: Scores) -> Float64[Tensor, " candidate"]:
-    """Return the scores with a total order: NaN ranks as high as infinity."""
     inf = float("inf")
     return scores.detach().double().nan_to_num(nan=inf, posinf=inf, neginf=-inf).contiguous()

@@ -51,9 +51,6 @@ class Average(AbstractPredictor):
         decay: in [0, 1). The last score has weight 1, the one before it `decay`, the one before
             that `decay ** 2`, and so on. With 0, the last score itself is predicted.
         depth: how many of the last scores are averaged, at least 1.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
     """
 
     decay: float = 0.5
@@ -64,7 +61,6 @@ class Average(AbstractPredictor):
         settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the weighted average of each example's scores."""
         scores = observed.scores
         weights = self.decay ** np.arange(len(scores), dtype=np.float64)[:, None]
         known = ~np.isnan(scores)
@@ -93,9 +89,6 @@ class GaussianProcess(AbstractPredictor):
             `depth` scores, `points` of them are picked, spread evenly from low to high scores.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
-
-    Raises:
-        ConfigurationError: if a value is out of its range or scikit-learn is not installed.
 
     Source:
         Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapters 2 and 5.

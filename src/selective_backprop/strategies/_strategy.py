@@ -34,9 +34,6 @@ class Strategy:
         selector: chooses examples by their scores.
         schedule: when to select; by default always.
         subset: the part of the data set to use, during warm-up too; None for the whole data set.
-
-    Raises:
-        ConfigurationError: if an argument has the wrong type, or the parts do not fit together.
     """
 
     name: str
@@ -79,11 +76,7 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return a copy that uses only a part of the data set, such as `prune(scores, keep=0.5)`.
-
-        Raises:
-            ConfigurationError: if `subset` is not a `Subset`.
-        """
+        """Return a copy that uses only a part of the data set, as `prune(…)` returns."""
         check_instance("subset", subset, Subset, SUBSET)
         return replace(self, subset=subset)
 

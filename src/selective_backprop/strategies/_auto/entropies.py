@@ -38,7 +38,6 @@ class ExcessLosses:
         self._labels: bool | None = None  # whether the user wrote a loss of yes-or-no labels
 
     def __call__(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example of a batch, from the losses of its positions."""
         if self._labels is None:
             own = name_of(loss.given)[0] not in OF_CLASSES | OF_LABELS
             self._labels = False  # also if an error is raised now

@@ -113,14 +113,11 @@ class LabelNoise:
         return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to continue later."""
         sums = None if self._sums is None else self._sums.clone()
         counts = {"every": self._every, "batches": self._batches}
         return {"sums": sums, "totals": self.totals, **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
-
         def read(saved: Saved, *shape: int) -> Tensor | None:
             if saved.value is None:
                 return None
