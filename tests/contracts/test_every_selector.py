@@ -98,20 +98,6 @@ def test_a_specification_is_final_frozen_and_compares_by_value(selector):
 
 
 @every_selector
-def test_the_terms_make_sense(selector):
-    terms = selector.terms
-    assert 0 < terms.rate <= 1
-    assert terms.draw in sb.selectors.Draw
-    assert terms.history >= 0
-    assert terms.needs_scores or not terms.history
-    assert terms == selector.terms
-    assert terms.rate == 1 or not terms.keeps_everything
-    assert terms.promises or terms.needs_scores
-    if terms.paced:
-        assert isinstance(selector.start(context(selector)), sb.selectors.Paced)
-
-
-@every_selector
 @few
 @given(values=windows, seed=seeds)
 def test_rows_are_valid_and_ascending_and_as_many_as_promised_with_weights_of_their_own(

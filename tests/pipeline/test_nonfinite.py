@@ -95,11 +95,6 @@ def test_a_batch_of_which_nothing_is_left_is_no_batch():
     assert loader.stats.nonfinite == 5
 
 
-def test_a_warm_up_trains_on_them_as_the_bare_loader_would():
-    loader = broken(Numbered(20), selective(warmup_epochs=1))
-    assert flat(numbers(loader)) == list(range(20))
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
 def test_what_is_skipped_on_a_device_just_before_a_draw_is_what_is_skipped_on_the_cpu(leftovers):

@@ -11,7 +11,6 @@ import torch
 from fixture_loaders import NotedSampler, fixture_data, fresh_net, same_tensors
 from fixture_loaders import cross_entropies as losses
 from fixture_open_batch import CHANGES, EXAMPLES, LABELS, Loop
-from fixture_pipelined import Ahead
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -169,20 +168,3 @@ def test_a_pass_leaves_the_model_as_it_was(fails):
     assert same_tensors(model.state_dict(), state)
     assert modes(model) == before
     assert torch.equal(torch.get_rng_state(), stream)
-
-
-@pytest.mark.parametrize(
-    "scorer", [sb.scorers.Forward("error-norm"), Ahead(sb.scorers.Forward(), 2)]
-)
-def test_every_way_to_score_takes_it(scorer):
-    net = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    batch = torch.randn(16, 1, 8, 8), torch.arange(16) % 3
-
-    def outputs(model: nn.Module, batch: Any) -> Any:
-        return model(batch[0]), batch[1]
-
-    found, expected = (
-        scorer.start(sb.scorers.Context(8, 16, model, losses, outputs)).score(batch, None)
-        for model in (compiled(net), net)
-    )
-    assert found.tolist() == expected.tolist()

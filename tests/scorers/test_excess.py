@@ -114,22 +114,3 @@ def test_an_example_that_was_rescored_but_never_trained_on_is_trained_on():
     ledger.record(torch.tensor([0]), torch.tensor([4.0]), 0)
     rescored = sb.scorers.Recorded(rescore=sb.scorers.Forward())
     assert recalled(sb.scorers.Excess(None, rescored), ledger) == [-3.0, math.inf]
-
-
-def test_rho_loss_of_recorded_losses_takes_no_pass():
-    loader = DataLoader(Numbered(24), 4, sampler=NotedSampler(24))
-    strategy = sb.rho_loss(
-        torch.linspace(0, 1, 24),
-        1 / 2,
-        scorer=sb.scorers.Recorded(),
-        schedule=sb.Schedule(warmup_epochs=1),
-    )
-    selecting = select(loader, strategy, with_selection=True, batch_size=12)
-    for epoch in range(2):
-        trained = []
-        for (_, numbers), selection in selecting:
-            trained += numbers.tolist()
-            selecting.record(selection, torch.full((len(numbers),), 0.5))
-        assert sorted(trained) == list(range(24 if epoch == 0 else 12))  # those of low references
-    assert selecting.stats.scored == 0
-    assert loader.dataset.reads.tolist() == [2] * 12 + [1] * 12

@@ -96,9 +96,9 @@ class Column:
     def file(
         self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
     ) -> None:
-        """Remember one score for each of some examples, and forget the oldest score of each.
+        """Remember one score for each of some examples; it replaces the oldest one.
 
-        If `new` is False for an example, its score replaces the newest one instead.
+        If `new` is False for an example, it replaces the newest one instead.
         """
         scores = scores.detach().to(torch.float32)
         if not self._held:

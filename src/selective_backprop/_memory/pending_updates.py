@@ -17,10 +17,10 @@ SCORED, RECORDED, CLASSIFIED, COUNTED = range(KINDS)
 
 
 class PendingUpdates:
-    """Keeps what is known of examples since the ranks last merged, in the order of the calls.
+    """Keeps what the ledger is told since the ranks last merged, in the order of the calls.
 
-    The methods have the names and arguments of the ledger's. Each update of an example is a row of
-    two int64 numbers: the index with the kind of the update, and a score's bits with the epoch.
+    Each update of an example is a row of two int64 numbers: the index with the kind of the update,
+    and a score's bits with the epoch.
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
@@ -75,10 +75,7 @@ class PendingUpdates:
 
 
 def merge(pending: PendingUpdates, ledger: Ledger, group: Group, counts: Sequence[int]) -> None:
-    """File the pending updates of all ranks in the ledger, in the same order on each rank.
-
-    `counts` are each rank's numbers of updates.
-    """
+    """File the pending updates of all ranks, of which there are `counts`, in one order on each."""
     for _, _, rows in group.gather_rows(pending.rows, counts):
         indices, kinds = rows[:, 0] // KINDS, rows[:, 0] % KINDS
         scores, epochs = rows[:, 1:].contiguous().view(torch.int32).unbind(1)

@@ -71,11 +71,9 @@ class IndexSampler:
 
     Attributes:
         sampler: yields the indices of each candidate batch. Its generators are found by this name.
-        buffer: draws from indices, or lets them wait for a batch.
         selects: whether it selects before loading. If not, batches are loaded as they come.
         ahead: whether all examples are drawn from when an epoch begins with all scores known. This
             needs a selector with which no row's odds depend on other rows.
-        plans: those of batches not loaded yet.
         stops: whether the epoch ends early: only what it has left out still comes.
         unlisted: whether the sampler yields single indices, treated as a stream.
         streams: the random state that the order was drawn from.
@@ -100,7 +98,7 @@ class IndexSampler:
         self._phase = Phase.PRESELECTED  # phase of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self._reach = 0, 0  # how far its order had been drawn by then
-        self.plans: deque[CandidateBatch] = deque()
+        self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
         self.stops = self.unlisted = False
         self.streams: SamplerRngState | None = None
 
@@ -109,16 +107,9 @@ class IndexSampler:
 
     @property
     def cursor(self) -> Cursor:
-        return Cursor(
-            self._epoch,
-            self._candidates,
-            self._drawn,
-            self.buffer.state,
-            self._unscored,
-            self._phase is Phase.PLAIN,
-            self._digest,
-            0 if self._epoch_scores is None else len(self._epoch_scores.exempt),
-        )
+        exempt = 0 if self._epoch_scores is None else len(self._epoch_scores.exempt)
+        place = self._epoch, self._candidates, self._drawn, self.buffer.state, self._unscored
+        return Cursor(*place, self._phase is Phase.PLAIN, self._digest, exempt)
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -309,7 +300,7 @@ class IndexSampler:
             yield Rows(head, len(head))
 
     def _rescore(self) -> Iterator[Any]:
-        """Score the examples that this epoch has left out, if the scorer asks for that."""
+        """Let what this epoch has left out be scored, if the scorer asks for that."""
         if self._epoch_scores is None:
             return
         for rows in (*self.buffer.state.waiting, *self.buffer.state.chosen):

@@ -39,10 +39,7 @@ class NonFinite(NamedOption):
 
 
 class FiniteGuard:
-    """Apply a policy for scores that are not finite, and count the rows it skips.
-
-    With `later`, rows are checked and skipped only in `sift`, a window at a time.
-    """
+    """Applies the policy; with `later`, only in `sift`, a window at a time."""
 
     def __init__(self, policy: NonFinite, layout: Layout, *, later: bool = False) -> None:
         self.policy = policy

@@ -75,10 +75,7 @@ def check_order(batch: Any, keys: Sequence[Any], loader: DataLoader[Any]) -> Non
 def _load(
     loader: DataLoader[Any], batches: list[list[Any]], device: torch.device | None
 ) -> Iterable[Any]:
-    """Return some batches of examples; none if they cannot be loaded.
-
-    Workers load them if there are any: files opened in this process would be shared by all workers.
-    """
+    # Workers load them if there are any: all workers would share files opened in this process.
     own: dict[str, Any] = {"batch_sampler": batches}
     if loader.batch_sampler is None:
         own = {"batch_size": None, "sampler": batches}

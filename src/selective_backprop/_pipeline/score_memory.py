@@ -27,10 +27,7 @@ Known = Float32[Tensor, " example"]
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
-    """Return targets as class indices, `[rows]`; None if they are not one number for each row.
-
-    Floats are probabilities of yes: above 0.5, an example is in class 1.
-    """
+    """Return class indices, `[rows]`; None without one per row. Floats above 0.5 are class 1."""
     if not isinstance(targets, Tensor) or targets.is_complex():
         return None
     if tuple(targets.shape) not in ((rows,), (rows, 1)):
@@ -98,11 +95,10 @@ class ScoreMemory:
         outputs: tuple[object, object] | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        """Remember losses of rows that were trained on, and their classes if the scorer needs them.
+        """Remember losses, or NaN for rows without a target, and classes if the scorer needs them.
 
-        `policy` decides if some losses are not finite. For rows without a target, NaN is
-        remembered. In the first epoch outputs are compared with their targets, to estimate how many
-        labels are wrong; `smoothing` is the label smoothing of the loss.
+        In the first epoch outputs are compared with their targets, to estimate how many labels are
+        wrong; `smoothing` is the label smoothing of the loss.
         """
         if selection.indices is None:
             raise LoaderError(
@@ -214,10 +210,9 @@ def rank_among(known: Known) -> History:
 
 
 class EpochScores:
-    """The scores known in one epoch; scores filed during the epoch do not change them.
+    """The scores known when an epoch begins: NaN if an example must be scored, None if all must.
 
-    A score is NaN if the example must be scored; `known` is None if all must be. `left_out` needs
-    to track what happens to each example.
+    `left_out` needs to track what happens to each example.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:

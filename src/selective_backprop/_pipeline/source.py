@@ -108,15 +108,12 @@ class Source:
 
     def set_epoch(self, epoch: int) -> None:
         """Call `set_epoch` of the sampler, batch sampler and data set, once for each object."""
-        batches, dataset = self.loader.batch_sampler, self.loader.dataset
-        parts: list[Any] = [
-            batches,
-            getattr(batches, "sampler", None),
-            self.loader.sampler,
-            dataset,
-        ]
-        for part in {id(part): part for part in parts if hasattr(part, "set_epoch")}.values():
-            part.set_epoch(epoch)
+        loader, batches = self.loader, self.loader.batch_sampler
+        parts = batches, getattr(batches, "sampler", None), loader.sampler, loader.dataset
+        each_once: dict[int, Any] = {id(part): part for part in parts}
+        for part in each_once.values():
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         clone = unstarted(gathers(self.loader))
@@ -216,11 +213,10 @@ def _draws_once(sampler: Any, examples: int | None) -> bool:
 def _as_indices(indices: Any, examples: int) -> Tensor:
     try:
         keys = torch.as_tensor(indices)
-    except (TypeError, ValueError) as error:
-        raise LoaderError(
-            "the sampler yields keys that are not numbers, but a subset consists of indices"
-        ) from error
-    if keys.ndim != 1 or keys.is_floating_point() or bool(((keys < 0) | (keys >= examples)).any()):
+        fits = keys.ndim == 1 and not keys.is_floating_point()
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or bool(((keys < 0) | (keys >= examples)).any()):
         raise LoaderError(
             f"the sampler yields keys that are not indices from 0 to {examples - 1}, but a subset "
             "consists of indices"

@@ -69,9 +69,8 @@ class Pipeline:
         self.candidate_loader = CandidateLoader(setup, draw, self.clock, self.scorer, self.watch)
         # 2. score
         self.feed = GateFeed.of(gate, scorer)
-        self.checks = self.scorer is not None and overrides(
-            self.scorer, "checked"
-        )  # some are scored twice
+        # Whether some candidates are scored twice.
+        self.checks = self.scorer is not None and overrides(self.scorer, "checked")
         # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
         later = setup.on_gpu and shape.window is not None and gate is None and self.memory is None
         self.finite = FiniteGuard(options.nonfinite, options.layout, later=later)

@@ -106,18 +106,16 @@ class Subset:
         """
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # damaged bytes can make the reader raise anything
-            raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
-        if not isinstance(content, dict) or content.get("kind") != KIND:
-            raise DataError(f"{path} was saved by torch, but holds no {KIND}. {_ADVICE}")
-        try:
             # Refuses any other names.
-            Saved(content).fields("kind", *(each.name for each in fields(cls)))
+            kind, *_ = Saved(content).fields("kind", *(each.name for each in fields(cls)))
+            if kind.value != KIND:
+                raise ValueError(f"it holds no {KIND}")
             subset = cls(**{each.name: content[each.name] for each in fields(cls) if each.init})
             if subset.digest != content["digest"]:
                 raise ValueError("its digest does not match its content")
-        except Exception as error:  # damaged values can make the constructor raise anything
-            raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
+        except Exception as error:  # damaged bytes and values can raise anything
+            advice = "Write it again with Subset.save(path)."
+            raise DataError(f"{path} cannot be read as a subset: {error}. {advice}") from error
         return subset
 
     def _digest(self) -> str:
@@ -130,9 +128,6 @@ class Subset:
         return content.hexdigest()[:12]
 
 
-_ADVICE = "Write it again with Subset.save(path)."
-
-
 def _found(value: object) -> str:
     return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
@@ -142,10 +137,9 @@ def _ascending(indices: Tensor, examples: int) -> Tensor:
         raise ConfigurationError(f"indices must be a 1-D tensor, got {_found(indices)}")
     if indices.dtype is torch.bool:
         raise ConfigurationError("indices are a mask; pass mask.nonzero().flatten() instead")
-    if indices.is_floating_point() or indices.is_complex():
-        raise ConfigurationError(f"indices are {indices.dtype}, but torch.int64 is needed")
-    if len(indices) == 0:
-        raise ConfigurationError("indices are empty, but a subset needs at least 1 example")
+    if indices.is_floating_point() or indices.is_complex() or not len(indices):
+        found = f"{len(indices)} of {indices.dtype}"
+        raise ConfigurationError(f"indices must be whole numbers, at least one; got {found}")
     ordered = indices.detach().to("cpu", torch.int64).sort().values
     outside = ordered[(ordered < 0) | (ordered >= examples)]
     if len(outside):

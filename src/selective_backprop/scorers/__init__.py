@@ -11,11 +11,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.scorers._forward import Forward, Measure
-from selective_backprop.scorers._predictors import (
-    AbstractPredictor,
-    Average,
-    GaussianProcess,
-)
+from selective_backprop.scorers._predictors import AbstractPredictor, Average, GaussianProcess
 from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 
