@@ -18,8 +18,7 @@ Mark = tuple[dict[str, Tensor], int]  # a history's `kept` and `filed`
 class History:
     """The most recent scores, in a ring buffer on the scores' own device.
 
-    A subclass can override `weights`, or `remember`, which decides what is kept. Only `kept` and
-    `filed` are saved, loaded and shared among processes.
+    A subclass can override `weights`, or `remember`, which decides what is kept.
 
     Args:
         capacity: number of remembered scores, at least 1; R in the Selective-Backprop paper.
@@ -27,7 +26,8 @@ class History:
     Attributes:
         columns: the names of the tensors in `kept`. The first tensor holds the scores.
         kept: float tensors `[capacity]` by name, without NaN. The first `len(history)` places of
-            each are in use. Before the first call of `file`, there are no tensors.
+            each are in use. Before the first call of `file`, there are no tensors. These tensors
+            and `filed` alone are saved, loaded and shared among processes.
         filed: how many scores `file` has added so far.
     """
 
@@ -184,8 +184,7 @@ class SharedHistory:
     """A history that is the same on all ranks after each exchange.
 
     Scores that this rank files go in at once, so that a window is ranked against itself too. At the
-    next exchange they are taken out again, and the `most` newest scores of each rank go in, in the
-    order of the ranks, on `device`; None means the host.
+    next exchange they are taken out again, and the `most` newest scores of each rank go in.
     """
 
     def __init__(self, history: History, most: int, device: torch.device | None) -> None:

@@ -247,9 +247,8 @@ class Ledger:
     Scores of extra forward passes are kept apart from training losses, because in these passes the
     model may be in another mode, and examples may be augmented differently.
 
-    Each score of an example takes 6 bytes (8 from epoch 32,768 on), its class 6, and counting how
-    often it was trained on 2. If several scores are remembered, one more byte notes whether a loss
-    was recorded since the example was last in a training batch.
+    Each score of an example takes 6 bytes (8 from epoch 32,768 on), its class 6, and how often it
+    was trained on 2. With several scores, one more byte notes whether its last loss is recorded.
 
     Args:
         examples: number of examples in the data set.
@@ -293,10 +292,9 @@ class Ledger:
         self.count(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Remember one loss of each example, computed in an epoch.
+        """Remember one loss of each example.
 
-        The first loss of an example after `hand_out` is remembered beside its earlier losses. Each
-        further loss replaces the one before.
+        The first one after `hand_out` stands beside earlier losses; each further one replaces it.
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 

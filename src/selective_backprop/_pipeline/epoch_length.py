@@ -97,7 +97,8 @@ class LengthPlanner:
         selector, paced = self._selector, self._selector.state_dict()
         if not memory.runs:
             self._clock.pace(selector, start.epoch)
-        kept = self.source.count_kept(ahead.draw_all(start.epoch, known).mask)
+        mask, _ = ahead.draw_all(start.epoch, known)
+        kept = self.source.count_kept(mask)
         selector.load_state_dict(paced)  # a state may still be saved for an earlier epoch
         if kept is None:
             raise TypeError(ORDER)

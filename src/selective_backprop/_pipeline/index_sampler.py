@@ -4,10 +4,9 @@ import copy
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -37,16 +36,8 @@ LEAST_DRAWS = 16  # draws per epoch, so that progress is reported in fine enough
 MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The examples that an epoch keeps, whenever they come up."""
-
-    mask: np.ndarray  # [example], bool
-    weights: Tensor | None  # float32 [example]; None if all weigh 1
-
-    def of(self, keys: Tensor) -> Rows:
-        keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
-        return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
+# Which examples an epoch keeps, whenever they come up, and their weights; None if all weigh 1.
+Kept: TypeAlias = tuple[np.ndarray, Tensor | None]
 
 
 class CandidateBatch(NamedTuple):
@@ -63,11 +54,10 @@ class IndexSampler:
     """The user's batch sampler with stage one added; the data loader iterates it instead.
 
     It runs ahead of the training loop as far as workers prefetch. Its decisions go into plans,
-    which are paired with batches first in, first out.
-
-    If scores are remembered, it draws from candidates with a known score before they are loaded.
-    The others go into separate batches, to be scored. If all scores are known, it draws from
-    several candidate batches at once, which costs hardly more, or it draws from all examples.
+    which are paired with batches first in, first out. If scores are remembered, it draws from
+    candidates with a known score before they are loaded. The others go into separate batches, to be
+    scored. If all scores are known, it draws from several candidate batches at once, which costs
+    hardly more, or it draws from all examples.
 
     Attributes:
         sampler: yields the indices of each candidate batch. Its generators are found by this name.
@@ -157,7 +147,7 @@ class IndexSampler:
             if weighing is not None:
                 weights = torch.ones(len(known)) if weights is None else weights
                 weights[start : start + len(part)][rows] = weighing
-        kept = Kept(mask, weights)
+        kept = mask, weights
         self._latest = (epoch, seed), known, kept
         return kept
 
@@ -275,7 +265,10 @@ class IndexSampler:
 
     def _draw_known(self, keys: Tensor, scores: Scores | None) -> Iterator[Any]:
         if self._kept is not None:
-            batches = self.buffer.release(self._kept.of(keys))
+            mask, weights = self._kept
+            keys = keys[torch.from_numpy(mask[keys.numpy()])]
+            own = None if weights is None else weights[keys]
+            batches = self.buffer.release(Rows(keys, len(keys), weights=own))
         else:
             batches = self.buffer.route(Phase.SELECT, Rows(keys, len(keys), scores=scores))
         yield from self._issue(Phase.PRESELECTED, batches)

@@ -51,8 +51,7 @@ class FiniteGuard:
     def pass_on(self, rows: Rows) -> Rows:
         """Return the scored rows that pass; `SELECT` turns NaN and -inf into +inf.
 
-        With `RAISE` on CUDA, the CPU does not wait for the check, so the error may name rows of a
-        batch a few batches back.
+        With `RAISE` on CUDA, the CPU does not wait, so the error may be about an earlier batch.
         """
         scores = rows.scores
         if scores is None or (scores.device.type == "cpu" and np.isfinite(scores.numpy()).all()):
@@ -109,10 +108,9 @@ def _describe(pieces: Sequence[Rows]) -> str:
 
 
 class TargetWatch:
-    """See, before batches leave the CPU, whether rows lack a target; only then are rows marked.
+    """Sees, before batches leave the CPU, whether rows lack a target; only then are rows marked.
 
-    With other scorers than the package's own, and with losses other than those of pairs
-    `(inputs, targets)`, any row may lack a target.
+    With scorers or losses of the user's own, any row may lack a target.
     """
 
     def __init__(self, scorer: AbstractScorer | None, losses: LossesOf | None) -> None:

@@ -39,8 +39,7 @@ def check_examples(
 
     Random examples differ each time they are loaded, so other values prove nothing. But an example
     alone must have one row, hold no position in the batch, and not be another row of the batch.
-
-    `takes` says whether rows are taken from batches, `ordered` whether they are paired with `keys`.
+    If `takes`, rows are taken from batches; if `ordered`, they are paired with `keys`.
     """
     if loader.collate_fn is default_collate:
         return  # it stacks examples on the first axis

@@ -172,10 +172,7 @@ class ScoreMemory:
         return None if known is None else self._drawn(known, epoch)
 
     def _drawn(self, known: Known, epoch: int) -> Known:
-        """Give examples that lack a target scores of others, drawn at random in each epoch.
-
-        They are thus kept at the same rate as the examples that were scored or trained on.
-        """
+        """Give examples that lack a target random scores of others, to keep them at that rate."""
         lacking = known.numpy() == NO_TARGET
         self.lacking = bool(lacking.any())
         if not self.lacking:

@@ -36,10 +36,8 @@ class SelectionBuffer:
         ranks: whether the selector ranks scores against other scores.
         sift: before each draw, removes waiting candidates that must not be drawn.
         exact: whether rows that lack a target score 0, and not as another row does.
-        indexed: whether the indices of rows are used. If not, and rows are drawn on a GPU, indices
-            on the CPU are left out, so that the CPU need not wait for the rows.
+        indexed: whether indices are used. If not, the CPU waits for no rows to look theirs up.
         watch: says whether rows may lack a target; by default they may.
-        seed: the seed of each draw is derived from it and the numbers of epoch and window.
     """
 
     def __init__(
@@ -227,7 +225,7 @@ class SelectionBuffer:
 def draw_scores(
     scores: Scores, lacking: Bool[Tensor, " candidate"], recent: Float[Tensor, " recent"], seed: int
 ) -> Scores:
-    """Give rows that lack a target scores of other rows, so that they are kept at the same rate.
+    """Give rows that lack a target scores of others, to keep them at the same rate.
 
     Each is drawn at random from the window, or else from recent scores; it is 0 without either.
     """

@@ -222,10 +222,7 @@ class Pipeline:
         self.finite.wait()
 
     def _note_ties(self) -> None:
-        """Note the share of ties among the recent scores; on a GPU, the host waits here.
-
-        What the next epoch reads of the ledger comes with it.
-        """
+        # On a GPU, the host waits here. What the next epoch reads of the ledger comes with it.
         count = 0 if self.history is None else len(self.history)
         untied = [self.history.untied()] if self.history is not None and count else []
         found = to_host(*untied) if self.memory is None else self.memory.ledger.fetch(*untied)

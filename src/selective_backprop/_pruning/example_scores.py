@@ -126,8 +126,7 @@ def grand_scores(
         loader, make_model, train, models: as for `el2n_scores`.
         loss_fn: the loss the models are trained with. It is computed for each example by itself,
             whatever its `reduction`.
-        outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
-            these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
+        outputs: as for `el2n_scores`; `loss_fn` takes what it returns.
 
     Returns:
         The scores and their cost. Scoring with one model costs as much as a training epoch.
@@ -135,9 +134,6 @@ def grand_scores(
     Raises:
         ConfigurationError: as by `el2n_scores`, like other errors, or if a model has no trainable
             parameters, or its gradients cannot be computed example by example.
-
-    Source:
-        As for `el2n_scores`.
     """
     measure = partial(_gradient_norms, ExampleLosses(loss_fn, outputs or _of_pair))
     return _score("GraNd", measure, 1.0, loader, make_model, train, models)
@@ -168,9 +164,8 @@ def example_losses(
         One loss per example, in the data set's order, on the CPU.
 
     Raises:
-        LoaderError: if the loader shuffles, leaves examples out or augments.
+        LoaderError, LossError: as by `el2n_scores`.
         ConfigurationError: if neither `loss_fn` nor `losses` is given.
-        LossError: if there is not one finite loss per example.
     """
     found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)

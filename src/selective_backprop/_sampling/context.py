@@ -45,10 +45,7 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many candidates to keep: the share `batch_size / window`, at least one.
-
-        All are kept if `window` is None.
-        """
+        """Return how many to keep: the share `batch_size / window`, at least one; else all."""
         if self.window is None:
             return candidates
         return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

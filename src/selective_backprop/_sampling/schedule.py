@@ -18,11 +18,10 @@ from selective_backprop._sampling.context import Context
 
 
 class RunningGate(ABC):
-    """The part of a gate that runs in one training; `AbstractGate.start` returns it.
+    """A gate at work in one training run; while it is shut, everything is trained on.
 
-    While the gate is shut, everything is trained on. An open gate observes the scores of every
-    batch. A shut gate observes only the batches that `probes` asks for, and those whose losses or
-    outputs your loop passes to the loader.
+    An open gate observes the scores of every batch. A shut gate observes only the batches that
+    `probes` asks for, and those whose losses or outputs your loop passes to the loader.
     """
 
     @property
@@ -48,7 +47,7 @@ class RunningGate(ABC):
 
 
 class AbstractGate(ABC):
-    """The settings of a gate for a `Schedule`: immutable, and reusable for several trainings."""
+    """The settings of a gate. They never change; each training run calls `start` once."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningGate:
@@ -104,10 +103,7 @@ class Schedule:
         return self.start > 0.0 or self.end < 1.0
 
     def check_length(self, epochs: float | None, batches: int | None) -> None:
-        """Refuse a training of so many epochs and batches per epoch that never selects.
-
-        None stands for an unknown number.
-        """
+        """Refuse a training of so many epochs, and batches in each, that never selects."""
         if epochs is None:
             return
         if self.warmup_epochs >= epochs * self.end:
@@ -129,10 +125,7 @@ class Schedule:
             )
 
     def selects(self, epoch: int, progress: float | None) -> bool:
-        """Return whether the schedule selects now, leaving its gate aside.
-
-        `progress` is the fraction of training that is done; None if unknown.
-        """
+        """Return whether to select now, gate aside; `progress` is the fraction of training done."""
         if epoch < self.warmup_epochs or (self.start == 0.0 and self.end == 1.0):
             return epoch >= self.warmup_epochs
         return progress is not None and self.start <= progress < self.end

@@ -41,12 +41,6 @@ class Subset:
     Raises:
         ConfigurationError: if there are no indices, if an index is repeated or outside the data
             set, if the scores are not one finite number per example, or if the cost is negative.
-
-    Example:
-        >>> import torch
-        >>> half = Subset(torch.tensor([4, 0, 2]), 6, source="every second")
-        >>> len(half), half.indices.tolist(), half.mask().tolist()
-        (3, [0, 2, 4], [True, False, True, False, True, False])
     """
 
     indices: Int[Tensor, " kept"] = field(compare=False)
@@ -79,14 +73,12 @@ class Subset:
         mask[self.indices] = True
         return mask
 
-    def check(self, examples: int | None) -> None:
-        """Refuse a data set of another number of examples; None stands for a stream."""
+    def check(self, examples: int) -> None:
+        """Refuse a data set of another number of examples."""
         if examples != self.examples:
-            stream = "a stream, whose examples have no indices"
-            found = stream if examples is None else f"a data set of {examples}"
             raise ConfigurationError(
-                f"{self!r} is a part of a data set of {self.examples} examples, but the loader "
-                f"has {found}. Pass a loader of the same data set, or make a subset of this one."
+                f"{self!r} is a part of a data set of {self.examples} examples, but the loader has "
+                f"one of {examples}. Pass a loader of the same data set, or make a subset of this."
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -128,13 +120,14 @@ class Subset:
         return content.hexdigest()[:12]
 
 
-def _found(value: object) -> str:
-    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+def kind_of(value: object) -> str:
+    tensor = isinstance(value, Tensor)
+    return f"{value.dtype} of shape {tuple(value.shape)}" if tensor else type(value).__name__
 
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
     if not isinstance(indices, Tensor) or indices.ndim != 1:
-        raise ConfigurationError(f"indices must be a 1-D tensor, got {_found(indices)}")
+        raise ConfigurationError(f"indices must be a 1-D tensor, got {kind_of(indices)}")
     if indices.dtype is torch.bool:
         raise ConfigurationError("indices are a mask; pass mask.nonzero().flatten() instead")
     if indices.is_floating_point() or indices.is_complex() or not len(indices):
@@ -160,7 +153,7 @@ def check_numbers(name: str, numbers: Tensor, examples: int) -> Tensor:
     if not isinstance(numbers, Tensor) or tuple(numbers.shape) != (examples,):
         raise ConfigurationError(
             f"{name} must be a tensor with one number for each example of the whole data set, "
-            f"of shape ({examples},); got {_found(numbers)}"
+            f"of shape ({examples},); got {kind_of(numbers)}"
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
     short = numbers.dtype is torch.float32 or numbers.dtype.itemsize <= 2

@@ -31,14 +31,7 @@ class Agreement:
 
     @classmethod
     def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
-        """Return how far approximate scores of a batch agree with exact ones of its candidates.
-
-        The CPU waits for their device.
-
-        Raises:
-            ConfigurationError: if there are no scores, if the two sets differ in size, or if the
-                rate is out of its range.
-        """
+        """Return how far approximate scores of a batch agree with exact ones of its candidates."""
         rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):
             raise ConfigurationError(

@@ -148,8 +148,7 @@ class GaussianProcess(AbstractPredictor):
 def _scaling(features: _Features) -> Callable[[_Features], _Features]:
     """Return a function that standardises other features by the mean and deviation of these.
 
-    It first clips them to the range of these, so that nothing is extrapolated: learning from gaps
-    of three epochs alone says nothing about a gap of two.
+    It first clips them to the range of these: gaps of three epochs say nothing about one of two.
     """
     low, high, mean = features.min(0), features.max(0), features.mean(0)
     deviation = np.where(low < high, features.std(0), 1.0)
@@ -163,8 +162,7 @@ def _look_back(
 ) -> _Features:
     """Return the features that predict a later `epoch` from examples' last values, newest first.
 
-    They are the last value, the differences of successive values, the number of epochs since the
-    last value, and the numbers of epochs between values.
+    These are the last value, differences of successive values, and the epochs since and between.
     """
     gaps = (epoch - epochs[:1], -np.diff(epochs, axis=0))
     return np.concatenate((values[:1], -np.diff(values, axis=0), *gaps)).T

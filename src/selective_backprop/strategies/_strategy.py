@@ -93,10 +93,7 @@ def check_strategy(strategy: Any) -> Strategy:
 
 
 def check_loss(strategy: Strategy, name: str | None) -> None:
-    """Refuse a loss that is known to be no cross-entropy, if the strategy would treat it as one.
-
-    `name` is the name of such a loss; None stands for other losses.
-    """
+    """Refuse the loss `name`, which is known to be no cross-entropy, where one is needed."""
     if name is not None and strategy.selector.terms.confidence:
         raise ConfigurationError(
             f"{strategy.name} takes exp(-loss) as the probability of the true class, and {name} is "
@@ -109,9 +106,8 @@ def has_collective_forward(
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
-    They must if the scoring forward pass waits for every rank, as each forward pass with FSDP does.
-    A strategy that then cannot ensure equal numbers of candidates is refused. `measured` says that
-    each rank asks a function of the user's how far training is.
+    They must if the scoring pass waits for every rank. A strategy that cannot ensure it is refused.
+    `measured` says that each rank asks a function of the user's how far training is.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores or not needs.model:

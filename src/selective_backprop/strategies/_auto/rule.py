@@ -135,10 +135,9 @@ def risen(losses: Losses, classes: Classes, power: float) -> Losses:
 
 
 def find_majority(classes: Classes) -> tuple[np.float32, np.float32]:
-    """Return the class of more than half of the examples, and the factor for errors on it.
+    """Return the class of more than half of the examples, NaN if none, and its errors' factor.
 
-    Unknown classes are NaN and do not count. If there is no such class, NaN is returned. Among many
-    examples, a class with hardly more than half of them may be missed.
+    Unknown classes are NaN. Of many examples, a class of hardly more than half may be missed.
     """
     some = classes[sample(len(classes))]
     some = np.append(some[~np.isnan(some)], np.float32(np.nan))  # the highest
@@ -165,9 +164,9 @@ def given_up(losses: Float32[np.ndarray, "lag example"], classes: Classes, share
     An example *recovers* if its loss was above ln 2 and its next loss is not. The higher a loss,
     the fewer do, and mislabelled examples hardly ever do; but this takes some epochs to see.
 
-    All of an example's last losses must reach the lowest such limit. They are newest first, at
-    least two rows; missing losses are NaN. A class loses no example before half of it is learned.
-    Unknown classes are NaN, and count as one class.
+    All of an example's last losses, newest first and at least two, must reach the lowest such
+    limit; missing ones are NaN. A class loses no example before half of it is learned. Unknown
+    classes are NaN, and count as one class.
     """
     limit = _limit(losses[:, sample(losses.shape[1])], share)
     if limit == np.inf:
@@ -210,10 +209,7 @@ def highest(newest: Losses, classes: Classes, share: float) -> Rows:
 
 
 def _half_learned(newest: Losses, classes: Classes, lost: Rows, right: float = 1.0) -> np.ndarray:
-    """Return which `lost` examples are of a class with at least half of its right labels learned.
-
-    `right` is the share of right labels in each class.
-    """
+    """Return which `lost` ones are of a class of which half of the share `right` is learned."""
     first, last = (np.nan_to_num(f.reduce(classes)) for f in (np.fmin, np.fmax))
     # If class numbers are far apart, the highest count as one class, so that counts stay few.
     most = min(int(last - first) + 1, len(classes))
