@@ -21,15 +21,10 @@ COUNTED_TOGETHER = 64  # batches, which are then counted by two kernels
 
 
 class Observations(NamedTuple):
-    """A copy of each example's last scores, and of their epochs, on the host.
+    """A copy of each example's last scores, newest first, and of their epochs, on the host."""
 
-    Attributes:
-        scores: the last scores of each example, newest first; NaN where there is none.
-        epochs: the epoch in which each score was computed; -1 where there is none.
-    """
-
-    scores: Float32[np.ndarray, "lag example"]
-    epochs: Int32[np.ndarray, "lag example"]
+    scores: Float32[np.ndarray, "lag example"]  # NaN where there is none
+    epochs: Int32[np.ndarray, "lag example"]  # in which it was computed; -1 where there is none
 
 
 class ClassVisits(NamedTuple):

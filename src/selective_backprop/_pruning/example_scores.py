@@ -45,8 +45,8 @@ class ExampleScores:
     Attributes:
         scores: each example's mean score over the models, on the CPU.
         source: where the scores come from, in a few words.
-        cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
-            an epoch of plain training, which counts as three forward passes per example.
+        cost: of scoring, and what your `train` function returned, in epochs of plain training. An
+            epoch counts as three forward passes per example.
     """
 
     scores: Float64[Tensor, " example"]
@@ -91,8 +91,7 @@ def el2n_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if `models` is not a whole number of at least 1, if `make_model` does
-            not return a new model, or if `train` returns anything but a number or None.
+        ConfigurationError: if an argument, or what it returns, is none of the above.
         LossError: if outputs and targets do not give one finite score per example.
 
     Source:

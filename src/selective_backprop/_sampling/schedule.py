@@ -142,9 +142,8 @@ class VarianceGate(AbstractGate):
     passes.
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
-    that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
-    passes none, some batches are scored to compute tau. A batch's tau takes effect from the next
-    batch on; on CUDA, B / b batches later, so that the host can run ahead of the device.
+    that your loop passes to the loader. If it passes none, some batches are scored to compute tau.
+    A batch's tau takes effect from the next batch on; on CUDA, B / b batches later.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average

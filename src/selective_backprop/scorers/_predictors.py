@@ -80,9 +80,8 @@ class GaussianProcess(AbstractPredictor):
     prediction. If fewer than 8 examples have `depth` scores, every prediction is a last score.
 
     In each epoch, learning takes some dozens of steps of `O(points ** 3)` operations each, and
-    predicting takes `O(examples * points)` operations.
-
-    Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
+    predicting takes `O(examples * points)` operations. Needs scikit-learn: `pip install
+    'selective-backprop[predict]'`.
 
     Args:
         points: the largest number of examples to learn from, at least 8. If more examples have
