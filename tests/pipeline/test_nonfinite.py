@@ -48,12 +48,6 @@ def test_the_examples_are_named_by_default(strategy):
         list(broken(NumberedStream(20), strategy))
 
 
-def test_no_more_than_ten_are_named():
-    bad = {"losses": lambda model, batch: batch[1] + torch.inf}
-    with pytest.raises(sb.LossError, match=r"20 of 20 losses .* \[0, 1, [2-7, ]*8, 9\]"):
-        list(select(DataLoader(Numbered(20), 20), selective(), **bad))
-
-
 @STRATEGIES
 def test_skipped_examples_are_never_trained_on_and_are_counted(strategy):
     options = {"nonfinite": "skip", "leftovers": "flush", "with_selection": True}

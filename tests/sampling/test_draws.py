@@ -48,23 +48,6 @@ def test_inclusion_odds_are_the_plain_rules(window):
     assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("rule", "values", "count", "expected"),
-    [
-        ("inclusion", [3.0, 0.0, 0.0], 2, [1.0, 0.5, 0.5]),  # too few positive: those are certain
-        ("inclusion", [9.0, 5.0, 1.0, 1.0], 3, [1.0, 1.0, 0.5, 0.5]),  # two exceed their share
-        ("inclusion", [1e300, 1e-300, 1e-300], 2, [1.0, 0.5, 0.5]),
-        ("inclusion", [1e-280, 1e-280, 0.0], 1, [0.5, 0.5, 0.0]),
-        ("tilted", [0.0, 1.0, 0.5, 0.1, 0.4], 2, [0.0, 1.0, 0.5, 0.1, 0.4]),  # their sum: unchanged
-        ("tilted", [1.0, 0.6, 0.2], 2, [1.0, 0.6 + 0.24 * 0.5, 0.2 + 0.16 * 0.5]),
-        ("tilted", [0.1, 0.1, 0.2], 2, [0.5, 0.5, 1.0]),  # too far for a tilt: scaled
-    ],
-)
-def test_odds_by_hand(rule, values, count, expected):
-    odds = getattr(sb.selectors, f"{rule}_odds")(doubles(values), count)
-    assert odds.tolist() == pytest.approx(expected, abs=1e-9)
-
-
 @given(windows(st.one_of(weights, extreme)), windows(probabilities))
 def test_odds_rise_with_the_weight_and_sum_to_the_count(weighted, likely):
     for rule, (values, count) in (

@@ -159,13 +159,3 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
         assert after.kept - before.kept == len(loop.trained[-1])
     observed = loop.loader._parts.ledger.scored.observe()
     assert all(observed.epochs[0, index] == 3 for index in loop.scored[-1])
-
-
-def test_what_was_scored_at_the_end_is_judged_by_that_score_in_the_next_epoch():
-    scorer = sb.scorers.Recorded(rescore=sb.scorers.Forward())
-    loop = Loop(strategy(scorer, HARDEST), 24, loads=12).epoch()
-    known = loop.loader._parts.pipeline.memory.recall(1)
-    observed = loop.loader._parts.ledger.scored.observe().scores[0]
-    for index in loop.scored[0]:
-        assert float(known[index]) == observed[index]
-    assert bool(known.isfinite().all())
