@@ -173,8 +173,8 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict | str, str]:
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
         return (NOTHING if never == len(ratios) else Verdict.OPEN), words
     verdict, words = times_as_fast(ratios, f"to {target:.2f} % error, in {AXIS_WORDS[case.axis]}")
-    gated = case.mine.arm.iloc[0].startswith("kath18")
-    same = gated and len(ratios) > 0 and bool((ratios == 0).all())
+    gated = case.mine.arm.iloc[0].startswith("kath18") and len(ratios) > 0
+    same = gated and (measures.log_ratios(case.mine, case.theirs, target, "cost") == 0).all()
     return ("is Traditional up to there" if same else verdict), words
 
 

@@ -38,14 +38,14 @@ MOVES = {
     "adds in place": lambda model: model.count.add_(1),
     "writes behind its back": lambda model: model.count.data.add_(1),
     "moves within": move_within,
-}
-REFUSED = {
     "binds anew": lambda model: setattr(model, "count", model.count + 1),
     "sets what was unset": lambda model: setattr(model, "unset", torch.ones(1)),
     "registers": lambda model: model.inner.register_buffer("table", torch.arange(3), False),
     "registers anew": lambda model: model.register_buffer("count", model.count + 1, False),
     "deletes": lambda model: delattr(model, "count"),
     "unsets": lambda model: setattr(model, "count", None),
+}
+REFUSED = {
     "takes other memory": lambda model: setattr(model.count, "data", torch.ones(5)),
     "grows": lambda model: model.count.resize_(LARGE + 7).fill_(3),
     "shrinks": lambda model: model.count.resize_(1).fill_(3),
@@ -55,23 +55,28 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_buffers_that_moved_in_place_are_put_back_from_the_first_pass_or_later_on(move):
+def test_buffers_that_a_pass_changed_or_bound_anew_are_put_back_from_the_first_pass_or_later_on(
+    move,
+):
     for since in (0, 1):
         model = Mover()
         kept = KeptModel(model)
         before = {name: (buffer, buffer.clone()) for name, buffer in model.named_buffers()}
+        saved = {*model.state_dict()}
         for number in range(4):
             with kept.kept():
                 if number >= since:
                     MOVES[move](model)
+            assert [name for name, _ in model.named_buffers()] == [*before]
             for name, (buffer, value) in before.items():
                 assert model.get_buffer(name) is buffer, name
                 assert torch.equal(buffer, value), name
+            assert {*model.state_dict()} == saved
 
 
 @pytest.mark.parametrize("move", REFUSED)
 @pytest.mark.parametrize("size", [2, LARGE])
-def test_a_pass_after_which_a_model_has_other_buffers_is_refused(move, size):
+def test_a_pass_that_gives_buffers_other_memory_is_refused(move, size):
     model = Mover()
     model.count = torch.zeros(size)
     kept = KeptModel(model)

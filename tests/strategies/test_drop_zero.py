@@ -69,6 +69,6 @@ def test_an_epoch_in_which_nothing_is_left_says_so():
     prompts = Prompts(max_age=None)
     assert prompts.epoch(torch.zeros(EXAMPLES)) == set(range(EXAMPLES))
     with pytest.warns(
-        sb.SelectionWarning, match=rf"had {EXAMPLES} candidates, and 0 examples wait.*batch\.$"
+        sb.SelectionWarning, match=rf"had {EXAMPLES} candidates, and 0 examples wait.*batch size\.$"
     ):
         assert prompts.epoch(torch.zeros(EXAMPLES)) == set()

@@ -67,9 +67,9 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
 class KeptModel:
     """Save the modes and buffers of a model before a forward pass, and restore them after it.
 
-    A pass may change small buffers in place, and a lazy module may make its buffers, which stay.
-    An error refuses all else: buffers that are registered, deleted, replaced, or get other memory,
-    and changes in place of buffers that are not saved, of more than 1 MiB or with gaps in memory.
+    A pass may change small buffers in place, and bind buffers anew. A lazy module may make its
+    buffers, which stay. An error refuses buffers that get other memory, and changes in place of
+    buffers that are not saved, of more than 1 MiB or with gaps in memory.
 
     DDP inside the model broadcasts no buffers during the pass: the other ranks may run none, and
     DDP would leave out its next broadcast.
@@ -88,10 +88,14 @@ class KeptModel:
         self._places = {
             id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
         }
-        # Kept alive, so that an id is no other object's.
-        self._held = [b for each in modules for b in each._buffers.values() if b is not None]
-        made = [buffer for buffer in self._held if not is_lazy(buffer)]
-        self._lazy = len(made) < len(self._held)
+        # Kept alive, too, so that an id is no other object's.
+        self._bound = {
+            id(each): (dict(each._buffers), set(each._non_persistent_buffers_set))
+            for each in modules
+        }
+        held = [b for each in modules for b in each._buffers.values() if b is not None]
+        made = [buffer for buffer in held if not is_lazy(buffer)]
+        self._lazy = len(made) < len(held)
         self._plain = [buffer for buffer in made if _is_plain(buffer)]
         self._memory = [buffer.data for buffer in self._plain]  # autograd counts no change of it
         self._small: dict[torch.device, list[Tensor]] = {}  # the bytes of those of up to 1 MiB
@@ -102,12 +106,20 @@ class KeptModel:
         self._watched = [b for b in made if not _is_plain(b) or b.nbytes > LARGEST_SAVED]
         self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
 
-    def _stay(self, modules: Sequence[nn.Module]) -> bool:
-        """Return whether the model has the same buffers as before, in the same memory."""
+    def _stays(self, modules: Sequence[nn.Module]) -> bool:
+        """Return whether modules have the same buffers as before, in the same memory."""
         places = {
             id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
         }
         return places == self._places and all(map(Tensor.is_set_to, self._plain, self._memory))
+
+    def _bind(self, modules: Sequence[nn.Module]) -> None:
+        """Give modules the buffers that they had."""
+        for module in modules:
+            buffers, unsaved = self._bound[id(module)]
+            module._buffers.clear()
+            module._buffers.update(buffers)
+            module._non_persistent_buffers_set = set(unsaved)
 
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
@@ -119,7 +131,7 @@ class KeptModel:
         modules = list_modules(self._model)
         # Flags are set directly: a module's `train()` may do more, and `__setattr__` is slow.
         training = [each for each in modules if each.training] if evaluates else []
-        if self._lazy or not self._stay(modules):
+        if self._lazy or not self._stays(modules):
             self._find(modules)
         images = [torch.cat(pieces) for pieces in self._small.values()]
         # Inference tensors count no versions.
@@ -136,18 +148,20 @@ class KeptModel:
                 object.__setattr__(module, "training", True)
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
+            if rebound := not self._stays(modules):
+                self._bind(modules)
             for pieces, image in zip(self._small.values(), images, strict=True):
                 saved = image.split([*map(Tensor.numel, pieces)])
                 with torch.inference_mode():  # outside, inference tensors cannot be written
                     torch._foreach_copy_(pieces, saved)
         pairs = zip(self._watched, versions, strict=True)
         changed = [each for each, v in pairs if v is not True and each._version != v]
-        if changed or not self._stay(modules):
+        if changed or (rebound and not self._stays(modules)):
             found = self._model.named_buffers()
             names = [repr(name) for name, buffer in found if any(buffer is c for c in changed)]
             raise ConfigurationError(
-                f"a scoring pass changed {', '.join(names) or 'which buffers there are'} for good. "
-                "It may only change buffers in place that have up to 1 MiB and no gaps in memory. "
+                f"a scoring pass changed {', '.join(names) or 'the memory of buffers'} for good. "
+                "In place, it may only change buffers that have up to 1 MiB and no gaps in memory. "
                 "Let forward() make all other changes of buffers only if self.training"
             )
 

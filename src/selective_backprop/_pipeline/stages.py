@@ -82,7 +82,7 @@ class Pipeline:
             history=self.history,
             filing=None if self.lockstep is None else self.lockstep.history,
             layout=options.layout,
-            sift=self.finite.sift if later else None,
+            sift=self.finite.sift if self.finite.later else None,
             indexed=setup.indexed,
             watch=self.watch,
             seed=(*seed, 1),
