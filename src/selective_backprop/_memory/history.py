@@ -99,8 +99,7 @@ class History:
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
         """Return how many remembered scores are lower than each score, and each number's share.
 
-        Without weights, the table of shares stays the same object until its length changes. The
-        history must not be empty.
+        Without weights, the table of shares stays the same object until its length changes.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -122,10 +121,7 @@ class History:
         return torch.searchsorted(self._sorted, scores.contiguous(), right=ties), self._shares
 
     def mean(self) -> Float64[Tensor, ""]:
-        """Return the mean of the finite remembered scores, weighted if they have weights.
-
-        It is NaN if no finite score is remembered. The host does not wait for the device.
-        """
+        """Return the (weighted) mean of the finite remembered scores; NaN without any."""
         if self._mean is None:
             recent, weights = self.recent.detach().double(), self.weights
             finite = recent.isfinite()

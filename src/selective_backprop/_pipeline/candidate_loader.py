@@ -31,11 +31,9 @@ END = object()
 class CandidateLoader:
     """A loader's batches, moved to their device and paired with their plans.
 
-    Some batches are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the
-    scorer can run ahead, overlap with training. If an epoch is broken off, these are forgotten,
-    like those that workers have prefetched. The next epoch draws them again.
-
-    Without `draw`, batches come from a stream, and their phases are decided when they arrive.
+    Some are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the scorer
+    can run ahead, overlap with training. If an epoch is broken off, these are drawn again. Without
+    `draw`, batches come from a stream, and their phases are decided when they arrive.
     """
 
     def __init__(

@@ -223,12 +223,11 @@ class IndexSampler:
         if drifted or found != (passed.candidates, passed.drawn, passed.digest):
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
-                "sampler does not draw these again, so some examples would be trained on twice and "
-                "others not at all. Before the epoch continues, restore the sampler's seed and "
-                f"epoch, or call set_epoch({self._epoch + 1}) to skip the rest of the epoch. The "
-                "loader restores by itself what a sampler draws when an iteration begins, if it "
-                "draws from the global random numbers of torch, NumPy or Python, or from a "
-                "torch.Generator in one of its attributes."
+                "sampler does not draw these again, so some examples would be trained on twice. "
+                "Before the epoch continues, restore the sampler's seed and epoch, or call "
+                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch. The loader restores "
+                "by itself what a sampler draws from the global random numbers of torch, NumPy or "
+                "Python, or from a torch.Generator in one of its attributes."
             )
         return chain(begun, batches)
 

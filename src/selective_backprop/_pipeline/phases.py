@@ -37,11 +37,10 @@ class PhasePlanner:
         """Whether in each epoch either all batches are selected from or none."""
         if not self.by_fraction:
             return True
-        turns = self.schedule.start, self.schedule.end
-        epochs = self.progress.epochs
-        return epochs is not None and all(
-            abs(turn * epochs - round(turn * epochs)) < 1e-9 for turn in turns
-        )
+        if (epochs := self.progress.epochs) is None:
+            return False
+        turns = self.schedule.start * epochs, self.schedule.end * epochs
+        return all(abs(turn - round(turn)) < 1e-9 for turn in turns)
 
     def phase(self, epoch: int, drawn: int) -> Phase:
         done = self.progress.at(epoch, drawn) if self.by_fraction else None

@@ -78,10 +78,7 @@ class Source:
         return (min(size, examples - number * size) for number in range(batches))
 
     def count_kept(self, mask: np.ndarray) -> int | None:
-        """Return how many of an epoch's candidates a mask of examples keeps, whatever their order.
-
-        None if the number depends on the order, or on what the sampler draws.
-        """
+        """Return how many of an epoch's candidates a mask keeps; None if their order decides."""
         batches = self._indices
         sampler = batches.sampler if type(batches) is BatchSampler else None
         if _draws_once(sampler, len(mask)):
@@ -140,10 +137,7 @@ class Source:
         )
 
     def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
-        """Return a source that draws only the examples of a subset, if that is possible.
-
-        These fill batches of this source's size or, if it is unknown, of `batch_size`.
-        """
+        """Return a source of a subset alone, in batches of its own size or else `batch_size`."""
         if self.attribute != "batch_sampler":
             raise LoaderError(
                 "a subset is drawn by index, but this loader yields examples as a stream, without "

@@ -92,8 +92,7 @@ class Pipeline:
         self.tally = Tally()  # the counts so far
         self.cursor = Cursor()  # the consumer's position
         self.plain = False  # whether a gate observes the batches that the buffer hands out
-        # Whether another rank has ended the epoch, so that nothing is handed out any more.
-        self._finishing = False
+        self._finishing = False  # whether another rank has ended the epoch: no more is handed out
 
     def run(self, epoch: int, mid_epoch: EpochStart | None = None) -> Iterator[Rows]:
         """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""

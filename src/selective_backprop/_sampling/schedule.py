@@ -236,11 +236,7 @@ def _read(gain: Tensor, arrived: torch.cuda.Event | None) -> float:
 
 
 def variance_gain(scores: Scores) -> Tensor:
-    """Return tau: an example drawn in proportion to the scores is worth tau drawn uniformly.
-
-    Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative scores, and scores
-    of 1e150 or more, count as 0. Rows without a target do not count.
-    """
+    """Return tau, or 1 if all scores are 0; negative ones, and those from 1e150 on, count as 0."""
     scores = scores.double()  # squares of float16 scores would overflow
     rows = (scores != NO_TARGET).sum()
     scores = scores.clamp(min=0.0)

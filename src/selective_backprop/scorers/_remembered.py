@@ -147,11 +147,10 @@ class Predicted(AbstractScorer):
 class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded for it.
 
-    Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
-    They come from the model in training mode. Examples are selected before they are loaded. An
-    example without a recorded loss scores infinity, so it is trained on as soon as the selector's
-    rate allows. If its loss is unknown, because it has no target or the loss was not finite, it is
-    kept at the same rate as the others.
+    Losses are recorded by `SelectiveLoader.loss_fn` or `SelectiveLoader.record`, in training mode.
+    Examples are selected before they are loaded. An example without a recorded loss scores
+    infinity, so it is trained on as soon as the selector's rate allows. If its loss is unknown,
+    because it has no target or was not finite, it is kept at the same rate as the others.
 
     Args:
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.

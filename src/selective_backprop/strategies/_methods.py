@@ -162,9 +162,6 @@ def stale_sb(
             examples are ranked against each other.
         epochs, spread, recorded: as for `scorers.Stale`.
         schedule: when to select; by default from the second epoch on.
-
-    Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
     """
     scorer = scorers.Stale(scorer, epochs, spread, recorded)
     return Strategy("stale-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -223,9 +220,6 @@ def proxy_sb(
     Args:
         make_model, make_optimizer: as for `scorers.Proxy`.
         rate, draw, history, schedule: as for `stale_sb`.
-
-    Source:
-        Coleman et al. 2020, arXiv:1906.11829.
     """
     scorer = scorers.Proxy(make_model, make_optimizer)
     return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
