@@ -45,7 +45,7 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many to keep: the share `batch_size / window`, at least one; else all."""
+        """Return the share `batch_size / window`, at least one; all if there is no window."""
         if self.window is None:
             return candidates
         return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

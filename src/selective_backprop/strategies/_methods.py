@@ -295,8 +295,7 @@ def kakurenbo(
     """Leave out the easiest examples: those that the model predicts correctly and confidently.
 
     At the end of each epoch, a forward pass scores the examples that were left out. Those that the
-    model has forgotten are trained on again. Use `SelectiveLoader.loss_fn` as the loss of your
-    loop, or call `SelectiveLoader.record`. Pass `epochs=` to the loader.
+    model has forgotten are trained on again. Record losses as for `recorded_sb`; pass `epochs=`.
 
     Args:
         share, confidence: as for `selectors.Hide`.

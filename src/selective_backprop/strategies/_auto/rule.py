@@ -208,7 +208,7 @@ def highest(newest: Losses, classes: Classes, share: float) -> Rows:
 
 
 def _half_learned(newest: Losses, classes: Classes, lost: Rows, right: float = 1.0) -> np.ndarray:
-    """Return which `lost` ones are of a class of which half of the share `right` is learned."""
+    """Return which `lost` are of a class that has learned half of its share of `right` labels."""
     first, last = (np.nan_to_num(f.reduce(classes)) for f in (np.fmin, np.fmax))
     # If class numbers are far apart, the highest count as one class, so that counts stay few.
     most = min(int(last - first) + 1, len(classes))
