@@ -1,14 +1,12 @@
 """Laws that every predictor keeps. A new one needs an entry in `PREDICTORS`, and nothing else."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from discovery import check_specification, final_classes, public_classes
 from fixture_loaders import streams
 from fixture_predictors import NEXT, decaying, keep_newest
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -47,15 +45,6 @@ def test_each_observed_example_gets_one_finite_score(predictor):
     assert predicted.dtype == np.float32
     assert np.isnan(predicted).nonzero()[0].tolist() == list(range(5))
     assert not np.isinf(predicted).any()
-
-
-@every_predictor
-def test_a_depth_given_as_a_float_is_the_same_depth(predictor):
-    observed = some_observed(predictor)
-    with unhooked():
-        same = replace(predictor, depth=float(predictor.depth))
-        predicted, found = (each.predict(observed, NEXT) for each in (predictor, same))
-    np.testing.assert_array_equal(found, predicted)
 
 
 @every_predictor

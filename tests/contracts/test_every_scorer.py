@@ -52,8 +52,6 @@ SCORERS = [
 ]
 PIPELINED = sb.experimental.Pipelined(sb.scorers.Forward(), 4)
 ALL = SCORERS + fixture_extend.SCORERS
-every_specification = pytest.mark.parametrize("scorer", ALL, ids=repr)
-
 every_scorer = pytest.mark.parametrize(
     "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr
 )
@@ -134,14 +132,6 @@ def test_every_scorer_is_public_and_listed_here():
     public = public_classes(sb.scorers.AbstractScorer) | {Unlearned}  # of `auto` alone
     assert final_classes(sb.scorers.AbstractScorer) == public
     assert public == {*map(type, [*SCORERS, PIPELINED])} - {Ahead}
-
-
-@every_specification
-def test_what_remembers_says_so(scorer):
-    running = begin(scorer, Restless())
-    recalls = type(running).recall is not sb.scorers.RunningScorer.recall
-    assert recalls == scorer.needs.remembers
-    assert scorer.needs.passes or scorer.needs.recordings
 
 
 @pytest.mark.parametrize("scorer", [*ALL, PIPELINED], ids=repr)

@@ -10,18 +10,13 @@ from fixture_ranks import Failed
 
 import selective_backprop as sb
 
-WHOLE, SHARDED = 2**30, 0
 STALE = sb.Strategy(
     "stale", sb.scorers.Stale(sb.scorers.Forward(), 3), sb.selectors.Percentile(1.0)
 )
 SPREAD = sb.Strategy(
     "spread", sb.scorers.Stale(sb.scorers.Forward(), 2, spread=True), sb.selectors.Percentile(1.0)
 )
-RECORDED = sb.Strategy(
-    "recorded",
-    tasks.Classified(),
-    sb.selectors.Percentile(1.0),
-)
+RECORDED = sb.Strategy("recorded", tasks.Classified(), sb.selectors.Percentile(1.0))
 RESCORED = sb.Strategy(
     "rescored",
     sb.scorers.Recorded(rescore=sb.scorers.Forward()),
@@ -55,8 +50,8 @@ def columns_agree(found: Remembered, wanted: list[tuple[list[float], list[int]]]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
-def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, strategy):
-    answers: list[Remembered] = group.run(tasks.remember, strategy, 3, WHOLE)
+def test_what_any_rank_found_is_in_every_ledger(group, strategy):
+    answers: list[Remembered] = group.run(tasks.remember, strategy, 3)
     wanted = [expected([getattr(seen, kind) for seen in answers], 3) for kind in KINDS]
     trained = [n for seen in answers for epoch in seen.batches[:3] for b in epoch for n in b]
     counts = [trained.count(number) for number in range(EXAMPLES)]
@@ -70,14 +65,6 @@ def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, str
             assert len(seen.scored[0]) > 0
             assert seen.scored[1] == seen.scored[2] == []  # another rank's scores are as good
     assert all(len({len(seen.batches[epoch]) for seen in answers}) == 1 for epoch in range(3))
-    if strategy is SPREAD:  # what is scored anew when goes by the place in a share
-        return
-    for rank, part in enumerate(group.run(tasks.remember, strategy, 3, SHARDED)):
-        share = slice(rank, None, group.size)
-        assert columns_agree(part, [(scores[share], times[share]) for scores, times in wanted])
-        assert part.selected == counts[share]
-        assert part.classes == pytest.approx(classes[share], abs=0, nan_ok=True)
-        assert part.batches == answers[rank].batches
 
 
 def test_what_all_ranks_recorded_is_in_the_ledger_when_an_epoch_ends(group):
@@ -98,7 +85,7 @@ def test_a_rank_that_fails_when_others_have_ended_the_epoch_is_heard_of(processe
 
 
 def test_a_rank_that_fails_before_its_first_candidate_is_heard_of(processes):
-    failing, other = processes.form(2).run(tasks.fail_to_recall, 0, SHARDED)
+    failing, other = processes.form(2).run(tasks.fail_to_recall, 0)
     assert failing.kind == "AttributeError"
     assert other.kind == "LoaderError"
     assert "rank 0 of 2" in other.message
@@ -109,8 +96,8 @@ def test_all_ranks_draw_by_the_seed_of_the_first(group):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
-def test_an_epoch_goes_on_in_its_middle_with_a_ledger_shared_out(group, strategy):
-    answers = group.run(tasks.go_on, strategy, 1, SHARDED)
+def test_an_epoch_goes_on_in_its_middle_with_a_merged_ledger(group, strategy):
+    answers = group.run(tasks.go_on, strategy, 1)
     assert not [each for each in answers if isinstance(each, Failed)]
     for whole, rest in answers:
         assert rest.batches == whole.batches

@@ -1,9 +1,6 @@
 """The last R scores, and the paper's percentile among them."""
 
-import math
-
 import pytest
-import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,16 +11,6 @@ import selective_backprop as sb
 tied = st.integers(-3, 3).map(float)
 streams = st.lists(st.lists(tied, min_size=1, max_size=12), min_size=1, max_size=8)
 capacities = st.integers(1, 10)
-
-
-@given(streams, capacities, st.sampled_from([0.0, 0.25, 1.0, 2.0, 3.0, 9.0]))
-def test_probabilities_are_the_papers_over_any_stream(stream, capacity, beta):
-    history, plain = sb.selectors.History(capacity), reference.LossHistory(capacity)
-    for batch in stream:
-        history.file(torch.tensor(batch))
-        found = history.percentiles(torch.tensor(batch)).pow(beta)
-        expected = reference.selection_probabilities(plain, batch, beta)
-        assert found.tolist() == pytest.approx(expected, abs=1e-7)
 
 
 @given(streams, capacities)
@@ -66,19 +53,6 @@ def test_a_mean_never_makes_the_host_wait():
     history = sb.selectors.History(4)
     history.file(torch.ones(2, device="meta"))  # of which the host can read no value
     assert history.mean().is_meta
-
-
-def test_what_was_worked_out_is_forgotten_when_a_state_is_loaded():
-    history, other = sb.selectors.History(2), sb.selectors.History(2)
-    history.file(torch.tensor([1.0, 3.0]))
-    other.file(torch.tensor([5.0, 7.0]))
-    scores = torch.tensor([6.0])
-    assert (history.mean().item(), history.percentiles(scores).item()) == (2.0, 1.0)
-    history.load_state_dict(other.state_dict())
-    assert (history.mean().item(), history.percentiles(scores).item()) == (6.0, 0.5)
-    history.load_state_dict(sb.selectors.History(2).state_dict())
-    assert math.isnan(history.mean().item())
-    assert history.percentiles(torch.tensor([0.0])).item() == 1.0
 
 
 def test_scores_that_carry_gradients_can_be_ranked_and_are_copied():

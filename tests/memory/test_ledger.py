@@ -71,18 +71,6 @@ def test_what_is_filed_is_taken_as_single_precision_without_history():
     assert not ledger.scored.state_dict()["scores"].requires_grad
 
 
-def test_before_anything_is_filed_nothing_is_known():
-    ledger = sb.scorers.Ledger(4, depth=2)
-    assert ledger.scored.empty
-    assert ledger.recorded.empty
-    assert ledger.selected.tolist() == [0] * 4
-    observed = ledger.scored.observe()
-    assert observed.epochs.tolist() == [[-1] * 4] * 2
-    assert all(map(math.isnan, observed.scores.flatten()))
-    ledger.scored.file(indices(3), tensor(1.0), 0)
-    assert not ledger.scored.empty
-
-
 def test_what_was_observed_does_not_change_when_more_is_filed():
     ledger = sb.scorers.Ledger(2)
     ledger.scored.file(indices(0), tensor(1.0), 0)
@@ -118,15 +106,6 @@ def test_epochs_beyond_what_two_bytes_hold_are_remembered():
     other.load_state_dict(ledger.state_dict())
     other.scored.file(indices(0), tensor(1.0), 70_000)
     assert other.scored.observe().epochs.tolist() == [[70_000, 32_767, 32_768]]
-
-
-@pytest.mark.parametrize(("first", "size"), [(False, 8), (True, 12)])
-def test_an_example_takes_eight_bytes_where_one_score_of_it_is_remembered(first, size):
-    ledger = sb.scorers.Ledger(1_000, first=first)
-    ledger.recorded.file(indices(1), tensor(1.0), 0)
-    ledger.count(indices(1))
-    held = [ledger._selected, *ledger.recorded.state_dict().values()]
-    assert sum(column.nbytes for column in held if column is not None) == size * ledger.examples
 
 
 @given(FILINGS, st.integers(1, 3))

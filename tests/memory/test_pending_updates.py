@@ -1,19 +1,13 @@
-"""What ranks note of examples is filed in order, whole or by shard, and a repeated one in turn."""
+"""What ranks note of examples is filed in order, and a repeated one in turn."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop._distributed.group import Alone, Group
-from selective_backprop._memory.pending_updates import (
-    PendingUpdates,
-    find_sharers,
-    held_by,
-    merge,
-)
+from selective_backprop._distributed.group import Group
+from selective_backprop._memory.pending_updates import PendingUpdates, merge
 
 EXAMPLES = 7
 NOTES = st.lists(
@@ -24,17 +18,6 @@ NOTES = st.lists(
 )
 
 
-@pytest.mark.parametrize(
-    ("examples", "depth", "size"),
-    [(76_000_000, 1, 1), (77_000_000, 1, 4), (32_000_000, 2, 1), (33_000_000, 2, 4)],
-)
-def test_a_ledger_beyond_a_gibibyte_is_shared_out(examples, depth, size):
-    group = Group(3, 4, torch.device("cpu"))
-    assert find_sharers(examples, depth, group).size == size
-    assert find_sharers(examples, depth, group, first=True).size == 4 or examples == 32_000_000
-    assert find_sharers(examples, depth, Alone()).size == 1
-
-
 class Itself(Group):
     """A group of one, which answers itself."""
 
@@ -42,8 +25,8 @@ class Itself(Group):
         return message[None]
 
 
-@given(notes=NOTES, depth=st.integers(1, 3), size=st.sampled_from([1, 2, 3]))
-def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth, size):
+@given(notes=NOTES, depth=st.integers(1, 3))
+def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, depth):
     direct = sb.scorers.Ledger(EXAMPLES, depth, first=True)
     journal = PendingUpdates(EXAMPLES, depth)
     notes = sorted(notes, key=lambda note: note[1])  # time does not run backwards
@@ -59,22 +42,18 @@ def test_a_merged_ledger_holds_what_a_ledger_holds_that_all_was_filed_in(notes, 
             direct.recorded.file(indices[one : one + 1], scores[one : one + 1] + 1, epoch)
             direct.classify(indices[one : one + 1], scores[one : one + 1].round())
         direct.hand_out(indices)
-    kept = PendingUpdates(EXAMPLES, depth)
-    kept.load_state_dict(journal.state_dict())
-    for rank in range(size):
-        shard = Alone(rank, size)
-        ledger = sb.scorers.Ledger(held_by(rank, shard, EXAMPLES), depth, first=True)
-        merged = PendingUpdates(EXAMPLES, depth)
-        merged.load_state_dict(kept.state_dict())
-        merge(merged, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(merged)])
-        assert len(merged) == 0
-        for name in ("scored", "recorded", "classes"):
-            found, wanted = getattr(ledger, name), getattr(direct, name)
-            assert found.empty == wanted.empty
-            for one, other in zip(found.observe(), wanted.observe(), strict=True):
-                np.testing.assert_array_equal(one, other[:, rank::size])
-        np.testing.assert_array_equal(ledger.recorded.first(), direct.recorded.first()[rank::size])
-        assert ledger.selected.tolist() == direct.selected[rank::size].tolist()
+    ledger = sb.scorers.Ledger(EXAMPLES, depth, first=True)
+    merged = PendingUpdates(EXAMPLES, depth)
+    merged.load_state_dict(journal.state_dict())
+    merge(merged, ledger, Itself(0, 1, torch.device("cpu")), [len(merged)])
+    assert len(merged) == 0
+    for name in ("scored", "recorded", "classes"):
+        found, wanted = getattr(ledger, name), getattr(direct, name)
+        assert found.empty == wanted.empty
+        for one, other in zip(found.observe(), wanted.observe(), strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(ledger.recorded.first(), direct.recorded.first())
+    assert ledger.selected.tolist() == direct.selected.tolist()
 
 
 STEPS = st.lists(
@@ -86,13 +65,10 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, depth=st.integers(1, 3), size=st.sampled_from([1, 2]))
-def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth, size):
-    direct = sb.scorers.Ledger(EXAMPLES, depth, first=True)
+@given(steps=STEPS, depth=st.integers(1, 3))
+def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(steps, depth):
+    direct, ledger = (sb.scorers.Ledger(EXAMPLES, depth, first=True) for _ in range(2))
     journal = PendingUpdates(EXAMPLES, depth)
-    shards = [Alone(rank, size) for rank in range(size)]
-    sizes = [held_by(shard.rank, shard, EXAMPLES) for shard in shards]
-    ledgers = [sb.scorers.Ledger(each, depth, first=True) for each in sizes]
     for number, (step, numbers) in enumerate([*steps, ("merge", [])]):
         indices = torch.tensor(numbers, dtype=torch.int64)
         if step == "hand out":
@@ -102,12 +78,7 @@ def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(ste
             for each in (direct, journal):
                 each.record(indices, indices + number / 100, number // 10)
         else:
-            state = journal.state_dict()
-            for shard, ledger in zip(shards, ledgers, strict=True):
-                journal.load_state_dict(state)
-                merge(journal, ledger, shard, Itself(0, 1, torch.device("cpu")), [len(journal)])
-    for shard, ledger in zip(shards, ledgers, strict=True):
-        for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
-            np.testing.assert_array_equal(one, other[:, shard.rank :: size])
-        first = direct.recorded.first()[shard.rank :: size]
-        np.testing.assert_array_equal(ledger.recorded.first(), first)
+            merge(journal, ledger, Itself(0, 1, torch.device("cpu")), [len(journal)])
+    for one, other in zip(ledger.recorded.observe(), direct.recorded.observe(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(ledger.recorded.first(), direct.recorded.first())

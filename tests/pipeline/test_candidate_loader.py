@@ -14,7 +14,6 @@ from fixture_loaders import (
     losses_by_number,
     numbers,
     select,
-    selective,
 )
 from fixture_parts import Stateless
 from torch import Tensor
@@ -128,13 +127,6 @@ def test_an_error_comes_in_its_turn_and_what_came_before_it_is_not_lost():
             batches.extend(batch[1].tolist() for batch in make(ahead, data=Failing(48))[0])
     assert found[0] == found[1]
     assert len(found[0]) == 2
-
-
-def test_scoring_that_waits_its_turn_takes_nothing_in_ahead():
-    data = Numbered(48)
-    loader = select(DataLoader(data, 4), selective(1 / 2))
-    next(iter(loader))
-    assert data.reads.sum() == 8
 
 
 def test_a_closed_gate_begins_only_what_it_probes():

@@ -48,12 +48,6 @@ def test_the_examples_are_named_by_default(strategy):
         list(broken(NumberedStream(20), strategy))
 
 
-def test_no_more_than_ten_are_named():
-    bad = {"losses": lambda model, batch: batch[1] + torch.inf}
-    with pytest.raises(sb.LossError, match=r"20 of 20 losses .* \[0, 1, [2-7, ]*8, 9\]"):
-        list(select(DataLoader(Numbered(20), 20), selective(), **bad))
-
-
 @STRATEGIES
 def test_skipped_examples_are_never_trained_on_and_are_counted(strategy):
     options = {"nonfinite": "skip", "leftovers": "flush", "with_selection": True}
@@ -93,11 +87,6 @@ def test_a_batch_of_which_nothing_is_left_is_no_batch():
     loader = select(DataLoader(Numbered(20), 5), selective(), **options)
     assert min(flat(numbers(loader))) >= 5
     assert loader.stats.nonfinite == 5
-
-
-def test_a_warm_up_trains_on_them_as_the_bare_loader_would():
-    loader = broken(Numbered(20), selective(warmup_epochs=1))
-    assert flat(numbers(loader)) == list(range(20))
 
 
 @pytest.mark.cuda

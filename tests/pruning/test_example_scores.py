@@ -73,19 +73,6 @@ def test_grand_is_the_norm_that_autograd_finds_one_by_one(make):
     torch.testing.assert_close(found.scores, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_grand_takes_the_loss_of_one_example_whatever_the_reduction():
-    model, loader = nn.Linear(5, 3), in_order(*vectors())
-    expected, *found = (
-        sb.grand_scores(loader, lambda: model, idle, models=1, loss_fn=loss).scores
-        for loss in (
-            nn.CrossEntropyLoss(),
-            nn.CrossEntropyLoss(reduction="sum"),
-            lambda outputs, targets: functional.cross_entropy(outputs, targets),
-        )
-    )
-    torch.testing.assert_close(found, [expected] * 2)
-
-
 def test_grand_holds_no_more_gradients_at_once_than_it_may(monkeypatch):
     seen = []
     vmap = torch.func.vmap

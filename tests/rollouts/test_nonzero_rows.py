@@ -54,24 +54,6 @@ def test_loss_and_gradient_are_those_of_the_whole_batch(nonzero):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
 
 
-def test_training_is_the_same_also_in_steps_of_which_all_rows_are_zero():
-    nonzero, models = sb.NonzeroRows(), [make_net(), make_net()]
-    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}  # these never rest
-    optimizers = [torch.optim.SGD(model.parameters(), **options) for model in models]
-    for step in range(12):
-        batch = make_rollouts([step % 3 != 2 and row % 2 == 0 for row in range(8)], step)
-        losses = (
-            policy_losses(models[0], batch).mean(),
-            weighed(models[1], *nonzero(batch, batch["advantages"])),
-        )
-        for loss, optimizer in zip(losses, optimizers, strict=True):
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
-
-
 def test_rows_without_a_token_that_counts_are_left_out():
     labels = torch.tensor([[1, -100, 2], [-100, -100, -100], [-100, 3, -100]])
     [(batch, selection)] = sb.NonzeroRows()({"labels": labels}, labels != -100)

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 import selective_backprop as sb
 from selective_backprop._sampling.draws import (
     _take_points,
-    draw_coins,
-    draw_uniformly,
     tilt_on_device,
     with_room,
 )
@@ -50,23 +48,6 @@ def test_inclusion_odds_are_the_plain_rules(window):
     assert odds.tolist() == pytest.approx([float(value) for value in expected], abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("rule", "values", "count", "expected"),
-    [
-        ("inclusion", [3.0, 0.0, 0.0], 2, [1.0, 0.5, 0.5]),  # too few positive: those are certain
-        ("inclusion", [9.0, 5.0, 1.0, 1.0], 3, [1.0, 1.0, 0.5, 0.5]),  # two exceed their share
-        ("inclusion", [1e300, 1e-300, 1e-300], 2, [1.0, 0.5, 0.5]),
-        ("inclusion", [1e-280, 1e-280, 0.0], 1, [0.5, 0.5, 0.0]),
-        ("tilted", [0.0, 1.0, 0.5, 0.1, 0.4], 2, [0.0, 1.0, 0.5, 0.1, 0.4]),  # their sum: unchanged
-        ("tilted", [1.0, 0.6, 0.2], 2, [1.0, 0.6 + 0.24 * 0.5, 0.2 + 0.16 * 0.5]),
-        ("tilted", [0.1, 0.1, 0.2], 2, [0.5, 0.5, 1.0]),  # too far for a tilt: scaled
-    ],
-)
-def test_odds_by_hand(rule, values, count, expected):
-    odds = getattr(sb.selectors, f"{rule}_odds")(doubles(values), count)
-    assert odds.tolist() == pytest.approx(expected, abs=1e-9)
-
-
 @given(windows(st.one_of(weights, extreme)), windows(probabilities))
 def test_odds_rise_with_the_weight_and_sum_to_the_count(weighted, likely):
     for rule, (values, count) in (
@@ -81,13 +62,6 @@ def test_odds_rise_with_the_weight_and_sum_to_the_count(weighted, likely):
         for (one, lower), (other, higher) in itertools.pairwise(ordered):
             assert lower <= higher + 1e-9
             assert one < other or lower == higher
-
-
-@pytest.mark.parametrize("rule", [sb.selectors.inclusion_odds, sb.selectors.tilted_odds])
-def test_the_weights_are_left_alone(rule):
-    values = doubles([0.75, 0.0, 0.25])
-    rule(values, 2)
-    assert values.tolist() == [0.75, 0.0, 0.25]
 
 
 @given(windows(probabilities))
@@ -115,21 +89,6 @@ def test_an_exact_draw_takes_the_count_whatever_rounding_did(values, errors, see
     assert len(set(rows.tolist())) == len(rows) == count
 
 
-@given(windows(), seeds)
-def test_an_exact_draw_takes_its_count_what_is_certain_and_nothing_impossible(window, seed):
-    values, count = window
-    odds = sb.selectors.inclusion_odds(doubles(values), count)
-    drawn = sb.selectors.draw_exactly(odds, count, generator(seed))
-    rows = drawn.tolist()
-    assert drawn.dtype == torch.int64
-    assert len(rows) == count
-    assert rows == sorted({*rows} & {*range(len(values))})
-    # odds between 0 and 1e-12 mark the border of double precision
-    assume(not bool(((odds > 0) & (odds < 1e-12)).any()))
-    assert set((odds == 1).nonzero().flatten().tolist()) <= set(rows)
-    assert not set((odds == 0).nonzero().flatten().tolist()) & set(rows)
-
-
 @given(st.lists(st.integers(0, 1024), min_size=2, max_size=40), seeds)
 def test_an_exact_draw_is_systematic_sampling_over_a_random_order(parts, seed):
     # multiples of 1/1024 add up without rounding, so both sides see the same sums
@@ -141,21 +100,6 @@ def test_an_exact_draw_is_systematic_sampling_over_a_random_order(parts, seed):
     order = torch.randperm(len(odds), generator=source).tolist()
     offset = torch.rand(1, generator=source, dtype=torch.float64).item()
     assert rows.tolist() == reference.sample_systematically(odds, order, offset)
-
-
-@given(st.lists(st.floats(0, 1), max_size=30), seeds)
-def test_coins_are_tossed_for_each_row_by_itself(odds, seed):
-    tosses = torch.rand(len(odds), generator=generator(seed), dtype=torch.float64).tolist()
-    rows = draw_coins(doubles(odds), generator(seed))
-    assert rows.tolist() == reference.toss_coins(odds, tosses)
-
-
-@given(st.integers(1, 50), seeds, st.data())
-def test_a_uniform_draw_is_the_head_of_a_random_order(size, seed, data):
-    count = data.draw(st.integers(0, size))
-    rows = draw_uniformly(size, count, generator(seed), torch.device("cpu"))
-    order = torch.randperm(size, generator=generator(seed)).tolist()
-    assert rows.tolist() == reference.sample_uniformly(order, count)
 
 
 @given(windows(probabilities), seeds)

@@ -8,7 +8,6 @@ from fixture_loaders import (
     Numbered,
     NumberedStream,
     fixture_data,
-    flat,
     numbers,
     same_tensors,
     select,
@@ -128,6 +127,9 @@ def gated(loader: DataLoader, losses, **values) -> sb.SelectiveLoader:
 def test_selection_begins_when_a_probe_says_so_and_ends_when_it_no_longer_pays(data):
     # 12 batches of 8; every third is a probe, until that of the sixth opens the gate
     loader = gated(DataLoader(data, 8), Peaked(40, 64))
+    if isinstance(data, Numbered):
+        with pytest.raises(TypeError, match="a gate decides"):
+            len(loader)
     batches = numbers(loader)
     plain = [list(range(8 * n, 8 * n + 8)) for n in range(12)]
     assert batches[:6] == plain[:6]
@@ -135,14 +137,6 @@ def test_selection_begins_when_a_probe_says_so_and_ends_when_it_no_longer_pays(d
     # the ninth batch is peaked no more and shuts the gate; the twelfth is the next probe
     assert batches[-1] == plain[11]
     assert loader.stats.scored == 8 * (1 + 2 + 3 + 1)
-
-
-def test_while_nothing_is_gained_everything_is_trained_on_and_one_batch_in_so_many_scored():
-    loader = gated(DataLoader(Numbered(96), 8), Peaked(0, 0), probe_every=4)
-    with pytest.raises(TypeError, match="a gate decides"):
-        len(loader)
-    assert flat(numbers(loader)) == list(range(96))
-    assert loader.stats.scored == 8 * (1 + 3)  # the first is scored to see that it can be
 
 
 class Loop:

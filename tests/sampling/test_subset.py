@@ -84,11 +84,11 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least 1"),
+        ({"indices": torch.tensor([], dtype=torch.int64)}, "at least one"),
         ({"indices": torch.tensor([0, 5])}, "index 5 .* of 5"),
         ({"indices": torch.tensor([-1, 2])}, "index -1 "),
         ({"indices": torch.tensor([3, 1, 3])}, r"index 3 .*unique"),
-        ({"indices": torch.tensor([0.0, 1.0])}, "float32.*torch.int64"),
+        ({"indices": torch.tensor([0.0, 1.0])}, "whole numbers.*float32"),
         ({"indices": torch.tensor([True, False])}, r"mask\.nonzero"),
         ({"indices": torch.tensor([[0, 1]])}, r"shape \(1, 2\)"),
         ({"indices": [0, 1]}, "got list"),
@@ -109,8 +109,6 @@ def test_it_fits_a_data_set_of_its_size_alone():
     subset().check(5)
     with pytest.raises(sb.ConfigurationError, match=r"of 5 .* of 6"):
         subset().check(6)
-    with pytest.raises(sb.ConfigurationError, match="a stream"):
-        subset().check(None)
 
 
 @pytest.mark.parametrize("scores", [None, SCORES, SCORES.double()])
@@ -167,28 +165,23 @@ def rewrite(change):
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda path: None, r"kept\.pt cannot be read: .*No such file"),
-        (rewrite(lambda content: b""), "cannot be read"),
-        (rewrite(lambda content: content[: len(content) // 2]), "cannot be read"),
-        (
-            rewrite(lambda content: content.replace(SCORES.numpy().tobytes(), bytes(20))),
-            "damaged|read",
-        ),
-        (lambda path: path.write_text("Dear Sir or Madam"), "Subset"),
-        (lambda path: torch.save({"weight": torch.ones(2)}, path), "Subset"),
+        (lambda path: None, r"No such file.*kept\.pt"),
+        (rewrite(lambda content: content[: len(content) // 2]), ""),
+        (rewrite(lambda content: content.replace(SCORES.numpy().tobytes(), bytes(20))), ""),
+        (lambda path: path.write_text("Dear Sir or Madam"), ""),
+        (lambda path: torch.save({"weight": torch.ones(2)}, path), ""),
         (tamper(kind="selective_backprop.Subset 2"), "no selective_backprop.Subset 1"),
         (tamper(indices=torch.tensor([0, 1])), "digest"),
-        (tamper(indices=torch.tensor([0, 9])), "damaged: index 9"),
-        (tamper(cost="much"), "damaged"),
-        (tamper(digest=torch.ones(2)), "damaged"),
-        (tamper(more=1), 'damaged: .*"?more'),
-        (tamper(without="scores"), 'damaged: .*lacks "scores"'),
+        (tamper(indices=torch.tensor([0, 9])), "index 9"),
+        (tamper(digest=torch.ones(2)), ""),
+        (tamper(more=1), '"?more'),
+        (tamper(without="scores"), 'lacks "scores"'),
     ],
 )
 def test_a_file_that_holds_something_else_is_refused(tmp_path, write, message):
     path = tmp_path / "kept.pt"
     write(path)
-    with unhooked(), pytest.raises(sb.DataError, match=message):
+    with unhooked(), pytest.raises(sb.DataError, match=f"(?s)as a subset: .*{message}.*save"):
         sb.Subset.load(path)
 
 

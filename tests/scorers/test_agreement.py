@@ -63,15 +63,6 @@ def test_the_overlap_is_the_share_of_the_highest_that_both_have(pairs, share):
     assert float(found) == pytest.approx(shared_highest(one, other, count), abs=1e-9)
 
 
-@given(scores=st.lists(values, min_size=1, max_size=30), rate=st.floats(0.01, 1))
-def test_scores_agree_with_themselves_whatever_their_unit(scores, rate):
-    exact = torch.tensor(scores, dtype=torch.float64)
-    found = sb.scorers.Agreement.between(exact * 4, exact, rate=rate)
-    assert found.correlation == pytest.approx(1)
-    assert found.overlap == pytest.approx(1)
-    assert found.candidates == len(scores)
-
-
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
 def test_what_is_not_finite_ranks_highest_and_spoils_nothing(odd):
     exact = torch.tensor([1.0, 2.0, 3.0, odd])

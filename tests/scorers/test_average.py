@@ -15,8 +15,7 @@ SCORES = st.floats(-100, 100, width=32)
 
 
 @given(
-    st.lists(st.lists(SCORES, max_size=4), min_size=1, max_size=6),
-    st.sampled_from([0.0, 0.3, 0.9]),
+    st.lists(st.lists(SCORES, max_size=4), min_size=1, max_size=6), st.sampled_from([0.0, 0.3, 0.9])
 )
 def test_newer_scores_weigh_more_and_only_what_is_known_counts(columns, decay):
     ledger = sb.scorers.Ledger(len(columns), depth=4)

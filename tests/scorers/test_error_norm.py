@@ -77,16 +77,6 @@ def make_loader(strategy: sb.Strategy, model: nn.Module, loss_fn=None, **options
 ERROR_NORM = sb.Strategy("norms", sb.scorers.Forward("error-norm"), sb.selectors.Top(1 / 2))
 
 
-def test_the_loader_scores_by_it():
-    model, seen = nn.Linear(2, 2), []
-    inputs, targets = fixture_data().tensors
-    norms = error_norms(model(inputs).detach(), targets)
-    for _, selection in make_loader(ERROR_NORM, model, nn.CrossEntropyLoss()):
-        seen += selection.indices.tolist()
-    hardest = [norms[start : start + 10].topk(5).indices + start for start in range(0, 40, 10)]
-    assert sorted(seen) == sorted(torch.cat(hardest).tolist())
-
-
 @pytest.mark.parametrize(
     "strategy",
     [

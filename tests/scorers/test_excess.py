@@ -114,28 +114,3 @@ def test_an_example_that_was_rescored_but_never_trained_on_is_trained_on():
     ledger.record(torch.tensor([0]), torch.tensor([4.0]), 0)
     rescored = sb.scorers.Recorded(rescore=sb.scorers.Forward())
     assert recalled(sb.scorers.Excess(None, rescored), ledger) == [-3.0, math.inf]
-
-
-def test_references_and_a_ledger_of_a_part_of_the_examples_do_not_go_together():
-    running = begin(sb.scorers.Excess(REFERENCE, sb.scorers.Recorded()), 24)
-    with pytest.raises(sb.ConfigurationError, match=r"holds a part.*Excess\(None, Recorded"):
-        running.recall(sb.scorers.Ledger(12), 0)
-
-
-def test_rho_loss_of_recorded_losses_takes_no_pass():
-    loader = DataLoader(Numbered(24), 4, sampler=NotedSampler(24))
-    strategy = sb.rho_loss(
-        torch.linspace(0, 1, 24),
-        1 / 2,
-        scorer=sb.scorers.Recorded(),
-        schedule=sb.Schedule(warmup_epochs=1),
-    )
-    selecting = select(loader, strategy, with_selection=True, batch_size=12)
-    for epoch in range(2):
-        trained = []
-        for (_, numbers), selection in selecting:
-            trained += numbers.tolist()
-            selecting.record(selection, torch.full((len(numbers),), 0.5))
-        assert sorted(trained) == list(range(24 if epoch == 0 else 12))  # those of low references
-    assert selecting.stats.scored == 0
-    assert loader.dataset.reads.tolist() == [2] * 12 + [1] * 12

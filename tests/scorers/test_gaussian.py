@@ -25,14 +25,6 @@ def test_falling_scores_are_told_better_than_by_the_last_or_its_usual_fall(noise
     assert told < 0.8 * usual
 
 
-def test_rising_scores_are_told_too():
-    observed, _ = decaying(same_epochs=True)
-    rising = sb.scorers.Observations(observed.scores[::-1].copy(), observed.epochs)
-    predicted = sb.scorers.GaussianProcess().predict(rising, NEXT)
-    wanted = rising.scores[0] ** 2 / rising.scores[1]
-    assert error(predicted, wanted) < 0.5 * error(rising.scores[0], wanted)
-
-
 def test_the_epochs_between_are_made_use_of():
     observed, truth = decaying()
     soon, later = (sb.scorers.GaussianProcess().predict(observed, NEXT + more) for more in (0, 1))

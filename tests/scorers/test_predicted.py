@@ -52,16 +52,6 @@ def test_the_predictor_is_asked_once_for_an_epoch_and_gets_the_scores_it_looks_a
     assert not np.isnan(last.scores).any()
 
 
-def test_examples_are_selected_by_their_predictions_before_they_are_loaded():
-    scorer = sb.scorers.Predicted(sb.scorers.Forward(), Asked(), 2)
-    loop = Loop(strategy(scorer, sb.selectors.Top(1 / 2)), 24, loads=12, records=False)
-    loop.epoch()
-    loop.data.reads.zero_()
-    loop.epoch()
-    assert sorted(loop.trained[-1]) == list(range(12, 24))
-    assert loop.data.reads.tolist() == [0] * 12 + [1] * 12
-
-
 def test_what_predicts_nothing_is_refused():
     with pytest.raises(sb.ConfigurationError, match=r"epochs=1: .* at least 2.* predicted"):
         sb.scorers.Predicted(sb.scorers.Forward(), epochs=1)

@@ -94,15 +94,6 @@ def test_scores_are_the_small_models_losses_in_eval_mode():
     assert torch.equal(scores, expected)
 
 
-def test_every_training_begins_with_a_new_model():
-    list(make_loader(fresh_net()))
-    one = Small.made[-1]
-    make_loader(fresh_net())
-    other = Small.made[-1]
-    assert one is not other
-    assert not same_tensors(one.state_dict(), other.state_dict())
-
-
 @pytest.mark.parametrize("warmup", [0, 1])
 def test_the_model_and_the_global_streams_are_not_touched(warmup):
     model = fresh_net()
@@ -127,26 +118,6 @@ def test_it_learns_where_the_loop_runs_without_gradients():
     with torch.no_grad():
         next(iter(loader))
     assert learned(loader) != before
-
-
-def test_training_goes_on_bit_for_bit_where_its_state_was_taken():
-    def rest(loader: sb.SelectiveLoader) -> list[list[float]]:
-        torch.manual_seed(0)
-        return [batch[0][:, 0].tolist() for batch in loader]
-
-    whole, resumed = (make_loader(fresh_net(), warmup=0) for _ in range(2))
-    list(whole)
-    state = whole.state_dict()
-    before = repr(state)
-    expected = rest(whole)
-    assert repr(state) == before
-    for _ in range(2):
-        resumed.sampler.generator.manual_seed(0)
-        list(resumed.sampler)  # the pass that the other one has made
-        resumed.load_state_dict(state)
-        assert rest(resumed) == expected
-        assert learned(resumed) == learned(whole)
-    assert repr(state) == before
 
 
 @pytest.mark.parametrize(

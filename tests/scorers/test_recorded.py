@@ -75,13 +75,6 @@ def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded(
     assert loop.loader.stats.scored == loop.calls == 0
 
 
-def test_what_was_not_trained_on_for_too_long_is_trained_on_again():
-    loop = Loop(strategy(sb.scorers.Recorded(max_age=2), HARDEST), 24, loads=12).epochs(9)
-    for index in range(24):
-        trained = [epoch for epoch in range(9) if index in loop.trained[epoch]]
-        assert max(b - a for a, b in zip([-1, *trained], [*trained, 9], strict=True)) <= 3
-
-
 def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
     loop = Loop(strategy(sb.scorers.Recorded()), records=False).epoch()
     with pytest.raises(sb.LossError, match="none was recorded"):
@@ -109,15 +102,6 @@ def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held,
         return found
 
     assert chosen(held, workers) == chosen(1, 0)
-
-
-def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
-    recorded = sb.scorers.Recorded()
-    loop = Loop(strategy(recorded, sb.selectors.Proportional(3.0)), 24).epochs(4)
-    assert any(len({*epoch}) < len(epoch) for epoch in loop.trained)
-    observed = loop.loader._parts.ledger.recorded.observe()
-    trained = {index for epoch in loop.trained for index in epoch}
-    assert {index for index in range(24) if observed.epochs[0, index] >= 0} == trained
 
 
 @pytest.mark.parametrize(("policy", "refused"), [("raise", True), ("skip", False)])
@@ -175,13 +159,3 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
         assert after.kept - before.kept == len(loop.trained[-1])
     observed = loop.loader._parts.ledger.scored.observe()
     assert all(observed.epochs[0, index] == 3 for index in loop.scored[-1])
-
-
-def test_what_was_scored_at_the_end_is_judged_by_that_score_in_the_next_epoch():
-    scorer = sb.scorers.Recorded(rescore=sb.scorers.Forward())
-    loop = Loop(strategy(scorer, HARDEST), 24, loads=12).epoch()
-    known = loop.loader._parts.pipeline.memory.recall(1)
-    observed = loop.loader._parts.ledger.scored.observe().scores[0]
-    for index in loop.scored[0]:
-        assert float(known[index]) == observed[index]
-    assert bool(known.isfinite().all())

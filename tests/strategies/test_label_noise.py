@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import selective_backprop as sb
 from selective_backprop.scorers import WrongShare
 from selective_backprop.strategies._auto.wrong_labels import (
     BLOCKS,
@@ -206,19 +205,6 @@ def test_a_pass_goes_on_from_a_state_as_if_it_had_not_stopped(at):
     assert again.found == found
     again.observe(logits, labels)  # of a later pass
     assert again.found == found
-
-
-def test_a_damaged_state_is_refused():
-    state = read(*drawn(2000, 0.2)).state_dict()
-    damaged = (
-        {"every": 0},
-        {"batches": 9999},
-        {"sums": state["sums"][:3]},
-        {"totals": state["sums"][0, :11] * math.inf},
-    )
-    for each in damaged:
-        with pytest.raises(sb.ConfigurationError, match=next(iter(each))):
-            LabelNoise().load_state_dict(state | each)
 
 
 def test_it_says_the_share_with_its_interval():

@@ -69,15 +69,14 @@ class EpochHandshake:
         self._met = True
         for buffer in self.buffers:
             buffer.seed_with(openings[0].seed)
-        failure = None
         if self.memory is not None and not begun:
             noted = [each.noted for each in openings]
-            failure = self.memory.merge(self.group, noted, start.epoch)
-        if failure is None:
-            try:
-                self._own = self._foresee(start, begun)
-            except Exception as error:  # raised once the other ranks know of it
-                failure = error
+            self.memory.merge(self.group, noted, start.epoch)
+        failure = None
+        try:
+            self._own = self._foresee(start, begun)
+        except Exception as error:  # raised once the other ranks know of it
+            failure = error
         own = torch.tensor(self._own, dtype=torch.int64)
         forecasts = self.group.gather(own, f"opens epoch {start.epoch}").tolist()
         if failure is not None:

@@ -18,8 +18,7 @@ Mark = tuple[dict[str, Tensor], int]  # a history's `kept` and `filed`
 class History:
     """The most recent scores, in a ring buffer on the scores' own device.
 
-    A subclass can override `weights`, or `remember`, which decides what is kept. Only `kept` and
-    `filed` are saved, loaded and shared among processes.
+    A subclass can override `weights`, or `remember`, which decides what is kept.
 
     Args:
         capacity: number of remembered scores, at least 1; R in the Selective-Backprop paper.
@@ -27,11 +26,9 @@ class History:
     Attributes:
         columns: the names of the tensors in `kept`. The first tensor holds the scores.
         kept: float tensors `[capacity]` by name, without NaN. The first `len(history)` places of
-            each are in use. Before the first call of `file`, there are no tensors.
+            each are in use. Before the first call of `file`, there are no tensors. These tensors
+            and `filed` alone are saved, loaded and shared among processes.
         filed: how many scores `file` has added so far.
-
-    Raises:
-        ConfigurationError: if the capacity is not a whole number, or below 1.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("ring",)
@@ -102,8 +99,7 @@ class History:
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
         """Return how many remembered scores are lower than each score, and each number's share.
 
-        Without weights, the table of shares stays the same object until its length changes. The
-        history must not be empty.
+        Without weights, the table of shares stays the same object until its length changes.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -125,10 +121,7 @@ class History:
         return torch.searchsorted(self._sorted, scores.contiguous(), right=ties), self._shares
 
     def mean(self) -> Float64[Tensor, ""]:
-        """Return the mean of the finite remembered scores, weighted if they have weights.
-
-        It is NaN if no finite score is remembered. The host does not wait for the device.
-        """
+        """Return the (weighted) mean of the finite remembered scores; NaN without any."""
         if self._mean is None:
             recent, weights = self.recent.detach().double(), self.weights
             finite = recent.isfinite()
@@ -187,8 +180,7 @@ class SharedHistory:
     """A history that is the same on all ranks after each exchange.
 
     Scores that this rank files go in at once, so that a window is ranked against itself too. At the
-    next exchange they are taken out again, and the `most` newest scores of each rank go in, in the
-    order of the ranks, on `device`; None means the host.
+    next exchange they are taken out again, and the `most` newest scores of each rank go in.
     """
 
     def __init__(self, history: History, most: int, device: torch.device | None) -> None:
@@ -198,14 +190,12 @@ class SharedHistory:
         self._before: Mark | None = None
 
     def file(self, scores: Scores) -> None:
-        """Remember scores of this rank until the next exchange."""
         if self._before is None:
             self._before = self._history.mark()
         self._history.file(scores)
         self._own.append(scores)
 
     def retract(self) -> list[Tensor]:
-        """Take out this rank's scores since the last exchange, and return the newest of them."""
         own, self._own = self._own, []
         if self._before is not None:
             self._history.go_back(self._before)
@@ -213,14 +203,12 @@ class SharedHistory:
         return [torch.cat(own)[-self._most :]] if own else []
 
     def file_all(self, scores: list[Tensor]) -> None:
-        """Remember the scores of all ranks, one tensor from each."""
         for own in scores:
             if len(own):
                 self._history.file(own.to(self._device))
 
 
 def load_history(kind: type[History], saved: Saved) -> History:
-    """Return a history of the saved size, with the saved scores."""
     _, scores, *_ = saved.fields("filed", *kind.columns)
     history = kind(len(scores.tensor(*FLOATS, shape=(None,), nan=True)))
     with saved.inside():

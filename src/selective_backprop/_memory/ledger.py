@@ -21,15 +21,10 @@ COUNTED_TOGETHER = 64  # batches, which are then counted by two kernels
 
 
 class Observations(NamedTuple):
-    """A copy of each example's last scores, and of their epochs, on the host.
+    """A copy of each example's last scores, newest first, and of their epochs, on the host."""
 
-    Attributes:
-        scores: the last scores of each example, newest first; NaN where there is none.
-        epochs: the epoch in which each score was computed; -1 where there is none.
-    """
-
-    scores: Float32[np.ndarray, "lag example"]
-    epochs: Int32[np.ndarray, "lag example"]
+    scores: Float32[np.ndarray, "lag example"]  # NaN where there is none
+    epochs: Int32[np.ndarray, "lag example"]  # in which it was computed; -1 where there is none
 
 
 class ClassVisits(NamedTuple):
@@ -96,9 +91,9 @@ class Column:
     def file(
         self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
     ) -> None:
-        """Remember one score for each of some examples, and forget the oldest score of each.
+        """Remember one score for each of some examples; it replaces the oldest one.
 
-        If `new` is False for an example, its score replaces the newest one instead.
+        If `new` is False for an example, it replaces the newest one instead.
         """
         scores = scores.detach().to(torch.float32)
         if not self._held:
@@ -128,7 +123,6 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was filed."""
         return not self._held
 
     @property
@@ -152,7 +146,6 @@ class Column:
         return cast(Observations, self.host)
 
     def parts(self) -> list[Tensor]:
-        """Return the scores and epochs of a column that is not empty."""
         scores = self._held["scores"]
         if self._finite and scores.device.type != "cpu":
             scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
@@ -165,11 +158,9 @@ class Column:
         return self._held["first"].cpu().nan_to_num(torch.nan, torch.nan, torch.nan)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the scores, their epochs, and the first scores; nothing if nothing was filed."""
         return {name: tensor.clone() for name, tensor in self._held.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
         shapes = self._shapes if state else {}
         held = {}
         for (name, shape), each in zip(shapes.items(), Saved(state).fields(*shapes), strict=True):
@@ -251,9 +242,8 @@ class Ledger:
     Scores of extra forward passes are kept apart from training losses, because in these passes the
     model may be in another mode, and examples may be augmented differently.
 
-    Each score of an example takes 6 bytes (8 from epoch 32,768 on), its class 6, and counting how
-    often it was trained on 2. If several scores are remembered, one more byte notes whether a loss
-    was recorded since the example was last in a training batch.
+    Each score of an example takes 6 bytes (8 from epoch 32,768 on), its class 6, and how often it
+    was trained on 2. With several scores, one more byte notes whether its last loss is recorded.
 
     Args:
         examples: number of examples in the data set.
@@ -265,9 +255,6 @@ class Ledger:
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
         wrong_labels: the estimated share of wrong labels (`SelectiveLoader.wrong_labels`), or None.
-
-    Raises:
-        ConfigurationError: if a number is not whole, or the depth is below 1.
     """
 
     def __init__(self, examples: int, depth: int = 1, *, first: bool = False) -> None:
@@ -300,10 +287,9 @@ class Ledger:
         self.count(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Remember one loss of each example, computed in an epoch.
+        """Remember one loss of each example.
 
-        The first loss of an example after `hand_out` is remembered beside its earlier losses. Each
-        further loss replaces the one before.
+        The first one after `hand_out` stands beside earlier losses; each further one replaces it.
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 

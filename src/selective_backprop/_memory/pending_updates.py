@@ -9,19 +9,18 @@ from torch import Tensor
 from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int64, RowIndices, RowMask
-from selective_backprop._distributed.group import Alone, Group, Ranks
+from selective_backprop._distributed.group import Group
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger
 
-MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
 KINDS = 4  # of updates
 SCORED, RECORDED, CLASSIFIED, COUNTED = range(KINDS)
 
 
 class PendingUpdates:
-    """Keeps what is known of examples since the ranks last merged, in the order of the calls.
+    """Keeps what the ledger is told since the ranks last merged, in the order of the calls.
 
-    The methods have the names and arguments of the ledger's. Each update of an example is a row of
-    two int64 numbers: the index with the kind of the update, and a score's bits with the epoch.
+    Each update of an example is a row of two int64 numbers: the index with the kind of the update,
+    and a score's bits with the epoch.
     """
 
     def __init__(self, examples: int, depth: int = 1) -> None:
@@ -57,7 +56,6 @@ class PendingUpdates:
 
     @property
     def rows(self) -> Int64[Tensor, "row 2"]:
-        """All updates, in order."""
         device = self._rows[0].device if self._rows else None
         none = torch.empty((0, 2), dtype=torch.int64, device=device)
         return torch.cat([none, *(move_tensor(each, none.device) for each in self._rows)])
@@ -76,45 +74,24 @@ class PendingUpdates:
         self._rows = [rows]
 
 
-def find_sharers(examples: int, depth: int, ranks: Ranks, *, first: bool = False) -> Ranks:
-    """Return the ranks that share a ledger out: if it has at most 1 GiB, each holds all of it."""
-    # Scores and losses with epochs, the count, and with several losses, the flag and the class.
-    size = 12 * depth + 2 + 7 * (depth > 1) + 4 * first
-    return ranks if examples * size > MOST_GATHERED else Alone()
-
-
-def held_by(rank: int, sharers: Ranks, examples: int) -> int:
-    """Return how many examples a rank's ledger holds: every `size`-th, beginning with `rank`."""
-    return len(range(rank, examples, sharers.size))
-
-
-def merge(
-    pending: PendingUpdates, ledger: Ledger, sharers: Ranks, group: Group, counts: Sequence[int]
-) -> None:
-    """File the pending updates of all ranks in the ledger, in the same order on each rank.
-
-    `counts` are each rank's numbers of updates.
-    """
+def merge(pending: PendingUpdates, ledger: Ledger, group: Group, counts: Sequence[int]) -> None:
+    """File the pending updates of all ranks, of which there are `counts`, in one order on each."""
     for _, _, rows in group.gather_rows(pending.rows, counts):
         indices, kinds = rows[:, 0] // KINDS, rows[:, 0] % KINDS
         scores, epochs = rows[:, 1:].contiguous().view(torch.int32).unbind(1)
-        own = indices % sharers.size == sharers.rank
         for kind in kinds.unique().tolist():
-            places = (own & (kinds == kind)).nonzero().flatten()
-            within = indices[places] // sharers.size
+            places = (kinds == kind).nonzero().flatten()
             if kind == COUNTED:
-                ledger.count(within)
+                ledger.count(indices[places])
             else:
                 column = (ledger.scored, ledger.recorded, ledger.classes)[kind]
-                _file(column, within, scores[places].view(torch.float32), epochs[places])
+                _file(column, indices[places], scores[places].view(torch.float32), epochs[places])
     pending.clear()
 
 
 def _file(column: Column, indices: RowIndices, scores: Tensor, epochs: Tensor) -> None:
     new = epochs >= 0
     epochs = epochs.where(new, ~epochs)
-    if not len(indices):  # all are on other ranks; the column must still count a change
-        column.file(indices, scores, 0)
     # A column takes scores of one epoch at a time, with no example twice.
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()

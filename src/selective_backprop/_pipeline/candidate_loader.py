@@ -31,11 +31,9 @@ END = object()
 class CandidateLoader:
     """A loader's batches, moved to their device and paired with their plans.
 
-    Some batches are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the
-    scorer can run ahead, overlap with training. If an epoch is broken off, these are forgotten,
-    like those that workers have prefetched. The next epoch draws them again.
-
-    Without `draw`, batches come from a stream, and their phases are decided when they arrive.
+    Some are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the scorer
+    can run ahead, overlap with training. If an epoch is broken off, these are drawn again. Without
+    `draw`, batches come from a stream, and their phases are decided when they arrive.
     """
 
     def __init__(
@@ -66,11 +64,11 @@ class CandidateLoader:
         device = self._device = setup.options.device
         self._cursor = Cursor()  # position after a stream's last batch
         self._batches: Iterator[Any] = iter(())
-        self._copies: CopyStream | None = None
+        self._copies: torch.cuda.Stream | None = None
         # Without workers the loader augments in this process, so fetching ahead would change
         # the order in which the random streams are consumed.
         if device and setup.on_gpu and candidates.pin_memory and candidates.num_workers:
-            self._copies = CopyStream(device)
+            self._copies = torch.cuda.Stream(device)
         self._ahead = int(self._copies is not None) if self._scorer is None else self._scorer.ahead
 
     def open(
@@ -122,7 +120,6 @@ class CandidateLoader:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the epoch can be continued at the consumer's position."""
         if self.draw is not None:
             return not self.draw.unlisted
         # If a stream is fetched ahead, it reports its own position, not the consumer's.
@@ -130,17 +127,14 @@ class CandidateLoader:
 
     @property
     def stream(self) -> dict[str, Any] | None:
-        """A stream's own state, if it has one."""
         candidates: Any = self._candidates
         return copy.deepcopy(candidates.state_dict()) if self.reports else None
 
     @property
     def end(self) -> Cursor:
-        """The consumer's position at the epoch's end."""
         return self._cursor if self.draw is None or self.draw.unlisted else self.draw.cursor
 
     def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
-        """Return the next batch; None at the end."""
         copied = None
         with self._loading:
             try:
@@ -156,7 +150,7 @@ class CandidateLoader:
             if not self._watch.lacking:
                 self._watch.look(batch)
             if self._copies is not None:
-                batch, copied = self._copies.send(batch)
+                batch, copied = _send(batch, self._copies)
             elif self._device is not None:
                 given, batch = batch, move_batch(batch, self._device)
                 if batch is not given and not self._candidates.pin_memory:
@@ -175,7 +169,6 @@ class CandidateLoader:
         return arrived if copied is None else arrived._replace(copied=copied)
 
     def _pair(self, batch: Any, first: bool) -> CandidateBatch:
-        """Return a batch with the plan made when its indices were drawn."""
         if self.draw is None or self.draw.unlisted:
             return self._pair_stream(batch, first)
         if not self.draw.plans:
@@ -231,7 +224,7 @@ def _drawing_aside(loader: DataLoader[Any]) -> Generator[None]:
 def _move_both(
     indices: Tensor | None, weights: Tensor | None, device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the indices and weights of rows on a device; if both are given, make one copy."""
+    """Move the indices and weights of rows to a device; if both are given, by one copy."""
     if indices is None or weights is None:
         indices = None if indices is None else indices.to(device, non_blocking=True)
         return indices, None if weights is None else weights.to(device, non_blocking=True)
@@ -241,25 +234,17 @@ def _move_both(
     return both[:count].view(torch.int64), both[count:].view(weights.dtype)
 
 
-class CopyStream:
-    """Copy batches to a GPU on a separate CUDA stream while another stream computes."""
+def _send(batch: Any, stream: torch.cuda.Stream) -> tuple[Any, Callable[[], None]]:
+    """Begin to copy a batch on a stream of its own; return it, and what waits for the copy."""
+    with torch.cuda.stream(stream):
+        moved = move_batch(batch, stream.device)
+        event = stream.record_event()
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)
+    def wait() -> None:
+        current = torch.cuda.current_stream(stream.device)
+        current.wait_event(event)
+        for tensor in list_tensors(moved):
+            if tensor.is_cuda:
+                tensor.record_stream(current)  # its memory was allocated on the copy stream
 
-    def send(self, batch: Any) -> tuple[Any, Callable[[], None]]:
-        """Begin to copy a batch to the GPU; return it, and a function that waits for the copy."""
-        with torch.cuda.stream(self._stream):
-            moved = move_batch(batch, self._device)
-            event = self._stream.record_event()
-
-        def wait() -> None:
-            current = torch.cuda.current_stream(self._device)
-            current.wait_event(event)
-
-            for tensor in list_tensors(moved):
-                if tensor.is_cuda:
-                    tensor.record_stream(current)  # its memory was allocated on the copy stream
-
-        return moved, wait
+    return moved, wait

@@ -22,8 +22,6 @@ ORDER = (
 
 
 class LengthPlanner:
-    """Count the training batches that an epoch will yield."""
-
     def __init__(self, setup: Setup, pipeline: Pipeline) -> None:
         self.source, self.shape, self._setup = setup.source, setup.shape, setup
         self._clock, self._memory = pipeline.clock, pipeline.memory
@@ -32,12 +30,10 @@ class LengthPlanner:
         self._ahead = draw if draw is not None and draw.ahead else None
 
     def batches(self, start: EpochStart) -> int:
-        """Return how many batches the epoch from `start` yields; raise TypeError if unknown."""
         self._refuse_later_surprise()
         return self._count(start)[0]
 
     def lengths(self, start: EpochStart, epochs: int) -> list[int]:
-        """Return the number of batches of each of `epochs` epochs; TypeError if unknown."""
         self._refuse_later_surprise()
         found = []
         for _ in range(epochs):
@@ -94,7 +90,6 @@ class LengthPlanner:
         return held + drawn + loaded, later if self._memory is None else None
 
     def _count_ahead(self, start: EpochStart, ahead: IndexSampler, memory: ScoreMemory) -> int:
-        """Return the number of batches of an epoch that draws from all examples at its start."""
         if start.unscored or start.row_buffer.waiting or start.row_buffer.chosen:
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
@@ -102,7 +97,8 @@ class LengthPlanner:
         selector, paced = self._selector, self._selector.state_dict()
         if not memory.runs:
             self._clock.pace(selector, start.epoch)
-        kept = self.source.count_kept(ahead.draw_all(start.epoch, known).mask)
+        mask, _ = ahead.draw_all(start.epoch, known)
+        kept = self.source.count_kept(mask)
         selector.load_state_dict(paced)  # a state may still be saved for an earlier epoch
         if kept is None:
             raise TypeError(ORDER)

@@ -39,13 +39,12 @@ class GateFeed:
         return cls(gate, Measure(last.measure)) if isinstance(last, Forward) else None
 
     def hand_out(self, weights: Tensor) -> None:
-        """Note a batch from which nothing was selected, by its selection's weights."""
         self._handed.append((weights, {}))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
-        """Take what training computed for a batch or a part of it; show the gate whole batches.
+        """Take what training computed of a batch or a part; return how many rows the gate observed.
 
-        `outputs` are the model's outputs and the targets. Return how many rows the gate observed.
+        `outputs` are the model's outputs and the targets. The gate is shown whole batches.
         """
         weights = selection.weights
         for place, (whole, parts) in enumerate(self._handed if len(weights) else ()):

@@ -30,12 +30,9 @@ class GatheredRows(Dataset[Any]):
         return self._dataset[index]
 
     def __getitems__(self, indices: Any) -> Any:
-        """Return the batch of some examples."""
-        dataset, places = self._dataset, indices
-        if type(dataset) is Subset:
-            places, dataset = [dataset.indices[index] for index in indices], dataset.dataset
-        places = np.asarray(places)
-        tensors = dataset.tensors if type(dataset) is TensorDataset else None
+        subset = self._dataset if type(self._dataset) is Subset else None
+        own = indices if subset is None else [subset.indices[index] for index in indices]
+        places, tensors = np.asarray(own), _tensors_of(self._dataset)
         if tensors is not self._seen:
             self._seen, self._fit = tensors, bool(tensors) and all(map(_takes_rows, tensors))
         # torch handles indices that are empty, out of range or no integers: it counts from the end
@@ -64,13 +61,6 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
     Raises:
         LoaderError: if the loader has another kind of data set or yields single examples. Also if
             it has its own collate function and you do not pass `collate_fn`.
-
-    Example:
-        >>> import torch, selective_backprop as sb
-        >>> data = torch.utils.data.TensorDataset(torch.arange(6.0), torch.arange(6) % 2)
-        >>> loader = sb.in_memory_loader(torch.utils.data.DataLoader(data, batch_size=4))
-        >>> next(iter(loader))
-        [tensor([0., 1., 2., 3.]), tensor([0, 1, 0, 1])]
     """
     if not isinstance(loader, DataLoader) or loader.batch_sampler is None:
         raise LoaderError("a torch.utils.data.DataLoader that yields batches is needed")
@@ -111,7 +101,6 @@ def _tensors_of(dataset: Any) -> Sequence[Tensor] | None:
 
 
 def _takes_rows(tensor: Tensor) -> bool:
-    """Return whether rows taken by index have the same memory layout as stacked rows."""
     plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
     return (
         plain

@@ -4,10 +4,9 @@ import copy
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -37,17 +36,8 @@ LEAST_DRAWS = 16  # draws per epoch, so that progress is reported in fine enough
 MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
 
 
-@dataclass(frozen=True)
-class Kept:
-    """The examples that an epoch keeps, whenever they come up."""
-
-    mask: np.ndarray  # [example], bool
-    weights: Tensor | None  # float32 [example]; None if all weigh 1
-
-    def of(self, keys: Tensor) -> Rows:
-        """Return those of some candidates that are kept."""
-        keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
-        return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
+# Which examples an epoch keeps, whenever they come up, and their weights; None if all weigh 1.
+Kept: TypeAlias = tuple[np.ndarray, Tensor | None]
 
 
 class CandidateBatch(NamedTuple):
@@ -64,19 +54,16 @@ class IndexSampler:
     """The user's batch sampler with stage one added; the data loader iterates it instead.
 
     It runs ahead of the training loop as far as workers prefetch. Its decisions go into plans,
-    which are paired with batches first in, first out.
-
-    If scores are remembered, it draws from candidates with a known score before they are loaded.
-    The others go into separate batches, to be scored. If all scores are known, it draws from
-    several candidate batches at once, which costs hardly more, or it draws from all examples.
+    which are paired with batches first in, first out. If scores are remembered, it draws from
+    candidates with a known score before they are loaded. The others go into separate batches, to be
+    scored. If all scores are known, it draws from several candidate batches at once, which costs
+    hardly more, or it draws from all examples.
 
     Attributes:
         sampler: yields the indices of each candidate batch. Its generators are found by this name.
-        buffer: draws from indices, or lets them wait for a batch.
         selects: whether it selects before loading. If not, batches are loaded as they come.
         ahead: whether all examples are drawn from when an epoch begins with all scores known. This
             needs a selector with which no row's odds depend on other rows.
-        plans: those of batches not loaded yet.
         stops: whether the epoch ends early: only what it has left out still comes.
         unlisted: whether the sampler yields single indices, treated as a stream.
         streams: the random state that the order was drawn from.
@@ -101,7 +88,7 @@ class IndexSampler:
         self._phase = Phase.PRESELECTED  # phase of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self._reach = 0, 0  # how far its order had been drawn by then
-        self.plans: deque[CandidateBatch] = deque()
+        self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
         self.stops = self.unlisted = False
         self.streams: SamplerRngState | None = None
 
@@ -110,17 +97,9 @@ class IndexSampler:
 
     @property
     def cursor(self) -> Cursor:
-        """The sampler's own position, which is ahead of the training loop's."""
-        return Cursor(
-            self._epoch,
-            self._candidates,
-            self._drawn,
-            self.buffer.state,
-            self._unscored,
-            self._phase is Phase.PLAIN,
-            self._digest,
-            0 if self._epoch_scores is None else len(self._epoch_scores.exempt),
-        )
+        exempt = 0 if self._epoch_scores is None else len(self._epoch_scores.exempt)
+        place = self._epoch, self._candidates, self._drawn, self.buffer.state, self._unscored
+        return Cursor(*place, self._phase is Phase.PLAIN, self._digest, exempt)
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -168,7 +147,7 @@ class IndexSampler:
             if weighing is not None:
                 weights = torch.ones(len(known)) if weights is None else weights
                 weights[start : start + len(part)][rows] = weighing
-        kept = Kept(mask, weights)
+        kept = mask, weights
         self._latest = (epoch, seed), known, kept
         return kept
 
@@ -244,12 +223,11 @@ class IndexSampler:
         if drifted or found != (passed.candidates, passed.drawn, passed.digest):
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
-                "sampler does not draw these again, so some examples would be trained on twice and "
-                "others not at all. Before the epoch continues, restore the sampler's seed and "
-                f"epoch, or call set_epoch({self._epoch + 1}) to skip the rest of the epoch. The "
-                "loader restores by itself what a sampler draws when an iteration begins, if it "
-                "draws from the global random numbers of torch, NumPy or Python, or from a "
-                "torch.Generator in one of its attributes."
+                "sampler does not draw these again, so some examples would be trained on twice. "
+                "Before the epoch continues, restore the sampler's seed and epoch, or call "
+                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch. The loader restores "
+                "by itself what a sampler draws from the global random numbers of torch, NumPy or "
+                "Python, or from a torch.Generator in one of its attributes."
             )
         return chain(begun, batches)
 
@@ -286,7 +264,10 @@ class IndexSampler:
 
     def _draw_known(self, keys: Tensor, scores: Scores | None) -> Iterator[Any]:
         if self._kept is not None:
-            batches = self.buffer.release(self._kept.of(keys))
+            mask, weights = self._kept
+            keys = keys[torch.from_numpy(mask[keys.numpy()])]
+            own = None if weights is None else weights[keys]
+            batches = self.buffer.release(Rows(keys, len(keys), weights=own))
         else:
             batches = self.buffer.route(Phase.SELECT, Rows(keys, len(keys), scores=scores))
         yield from self._issue(Phase.PRESELECTED, batches)
@@ -298,7 +279,6 @@ class IndexSampler:
             yield plain_list(out.batch)
 
     def _plan(self, phase: Phase, rows: Rows) -> None:
-        """Append a plan for the rows whose keys are yielded next."""
         self._phase = phase
         if self._epoch_scores is not None:
             self._epoch_scores.keep(rows.batch)
@@ -312,7 +292,7 @@ class IndexSampler:
             yield Rows(head, len(head))
 
     def _rescore(self) -> Iterator[Any]:
-        """Score the examples that this epoch has left out, if the scorer asks for that."""
+        """Let what this epoch has left out be scored, if the scorer asks for that."""
         if self._epoch_scores is None:
             return
         for rows in (*self.buffer.state.waiting, *self.buffer.state.chosen):
@@ -333,5 +313,4 @@ class IndexSampler:
 
 
 def _digest(digest: int, keys: Keys | None) -> int:
-    """Return the CRC-32 of keys that follow others."""
     return zlib.crc32(keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode(), digest)

@@ -20,9 +20,7 @@ dies, the process group's timeout ends the exchange with an error.
 
 With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields
 its batch at once, and receives the others' heads and scores when it is asked for the next batch,
-before the next draw. The choices are the same. If another rank fails, this is known one batch
-later. If the training step waits for all ranks, as with DDP, it waits until the failed process or
-the process group's timeout ends.
+before the next draw. The choices are the same. That another rank failed is known one batch later.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -60,7 +58,6 @@ class LockstepBatches:
     def of(
         cls, setup: Setup, history: History | None, position: Callable[[], int]
     ) -> "LockstepBatches | None":
-        """Return what keeps several ranks in step; None for a single process."""
         if not isinstance(setup.ranks, Group):
             return None
         most, shared = 0, None
@@ -83,11 +80,10 @@ class LockstepBatches:
         batches: Generator[Rows],
         finish: Callable[[], None] | None = None,
     ) -> Iterator[Rows]:
-        """Call `begin`, then yield this rank's batches while every rank has one.
+        """Call `begin`, then yield this rank's batches while every rank has one, a held one first.
 
-        A held batch goes first. Either all ranks pass `finish` or none does. It is called if
-        another rank ends the epoch, while `batches` is still open. If `begin`, `batches` or
-        `finish` raises an error, the other ranks are told before it is raised unchanged.
+        `finish`, passed by all ranks or none, is called if another rank ends the epoch, while
+        `batches` is still open. An error of the three is told to the others, then raised unchanged.
         """
         with closing(batches):
             self._attempt(begin)

@@ -39,10 +39,7 @@ class NonFinite(NamedOption):
 
 
 class FiniteGuard:
-    """Apply a policy for scores that are not finite, and count the rows it skips.
-
-    With `later`, rows are checked and skipped only in `sift`, a window at a time.
-    """
+    """Applies the policy; with `later`, only in `sift`, a window at a time."""
 
     def __init__(self, policy: NonFinite, layout: Layout, *, later: bool = False) -> None:
         self.policy = policy
@@ -54,8 +51,7 @@ class FiniteGuard:
     def pass_on(self, rows: Rows) -> Rows:
         """Return the scored rows that pass; `SELECT` turns NaN and -inf into +inf.
 
-        With `RAISE` on CUDA, the CPU does not wait for the check, so the error may name rows of a
-        batch a few batches back.
+        With `RAISE` on CUDA, the CPU does not wait, so the error may be about an earlier batch.
         """
         scores = rows.scores
         if scores is None or (scores.device.type == "cpu" and np.isfinite(scores.numpy()).all()):
@@ -75,7 +71,6 @@ class FiniteGuard:
         return [piece if all_pass else self._skip(piece, mask) for piece, mask, all_pass in found]
 
     def _check(self, pieces: Sequence[Rows]) -> None:
-        """Raise if scores are not finite; on CUDA do so later, without waiting for the GPU."""
         bare = [piece._replace(batch=None) for piece in pieces]
         scores = [piece.scores for piece in pieces if piece.scores is not None]
         all_scores = scores[0] if len(scores) == 1 else torch.cat(scores)
@@ -83,7 +78,6 @@ class FiniteGuard:
         self._late.add(largest, lambda: LossError(_describe(bare)))
 
     def wait(self) -> None:
-        """Wait for checks that still run on the GPU; raise if one failed."""
         self._late.wait()
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
@@ -98,7 +92,6 @@ class FiniteGuard:
 
 
 def _describe(pieces: Sequence[Rows]) -> str:
-    """Return a message about the first batch that has scores that are not finite."""
     found = ((rows, rows.scores.cpu()) for rows in pieces if rows.scores is not None)
     rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
     bad = (~scores.isfinite()).nonzero().flatten()
@@ -115,10 +108,9 @@ def _describe(pieces: Sequence[Rows]) -> str:
 
 
 class TargetWatch:
-    """See, before batches leave the CPU, whether rows lack a target; only then are rows marked.
+    """Sees, before batches leave the CPU, whether rows lack a target; only then are rows marked.
 
-    With other scorers than the package's own, and with losses other than those of pairs
-    `(inputs, targets)`, any row may lack a target.
+    With scorers or losses of the user's own, any row may lack a target.
     """
 
     def __init__(self, scorer: AbstractScorer | None, losses: LossesOf | None) -> None:
@@ -130,13 +122,11 @@ class TargetWatch:
             self._losses.marks = False
 
     def mark(self) -> None:
-        """Mark rows without a target from now on."""
         self.lacking = True
         if self._losses is not None:
             self._losses.marks = True
 
     def look(self, batch: Any) -> None:
-        """Look at the targets of a batch that will be scored."""
         if self._losses is None:
             return
         targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None

@@ -12,14 +12,11 @@ SCORED = (Phase.SELECT, Phase.RESCORE)
 
 @dataclass(frozen=True)
 class Progress:
-    """The fraction of training that is done."""
-
     source: Source
     epochs: float | None  # of the whole training; None if unknown
     measured: Callable[[], float] | None  # the user's `progress`, which returns the fraction
 
     def at(self, epoch: int, drawn: int) -> float | None:
-        """Return the fraction, in [0, 1], after `drawn` candidate batches of an epoch."""
         if self.measured is not None:
             return self.measured()
         if self.epochs is None:
@@ -30,8 +27,6 @@ class Progress:
 
 
 class PhasePlanner:
-    """Decide the phase of each candidate batch, from its place in training and from a gate."""
-
     def __init__(self, schedule: Schedule, progress: Progress, gate: RunningGate | None) -> None:
         self.schedule, self.progress = schedule, progress
         self.gate = gate  # decides from scores whether to select yet
@@ -42,27 +37,21 @@ class PhasePlanner:
         """Whether in each epoch either all batches are selected from or none."""
         if not self.by_fraction:
             return True
-        turns = self.schedule.start, self.schedule.end
-        epochs = self.progress.epochs
-        return epochs is not None and all(
-            abs(turn * epochs - round(turn * epochs)) < 1e-9 for turn in turns
-        )
+        if (epochs := self.progress.epochs) is None:
+            return False
+        turns = self.schedule.start * epochs, self.schedule.end * epochs
+        return all(abs(turn - round(turn)) < 1e-9 for turn in turns)
 
     def phase(self, epoch: int, drawn: int) -> Phase:
-        """Return the phase of the batch after `drawn` others, when its indices are drawn."""
         done = self.progress.at(epoch, drawn) if self.by_fraction else None
         return Phase.SELECT if self.schedule.selects(epoch, done) else Phase.PLAIN
 
     def pace(self, selector: RunningSelector, epoch: int) -> None:
-        """Tell a paced selector how far training is when an epoch begins."""
         if isinstance(selector, Paced):
             selector.begin(self.progress.at(epoch, 0) or 0.0)
 
     def on_arrival(self, phase: Phase) -> Phase:
-        """Return the phase of a loaded batch; while the gate is shut, nothing is selected.
-
-        The gate has by now observed the scores of the batches before it.
-        """
+        """Return the phase of a loaded batch, now that the gate knows the batches before it."""
         if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
             return Phase.PLAIN
         return phase

@@ -43,7 +43,6 @@ class SamplerRngState(NamedTuple):
 
     @classmethod
     def of(cls, sampler: Any) -> "SamplerRngState":
-        """Return the states as they are now."""
         own = [generator.get_state() for generator in generators_of(sampler)]
         return cls(RandomStreams.now(), own)
 

@@ -39,8 +39,7 @@ def check_examples(
 
     Random examples differ each time they are loaded, so other values prove nothing. But an example
     alone must have one row, hold no position in the batch, and not be another row of the batch.
-
-    `takes` says whether rows are taken from batches, `ordered` whether they are paired with `keys`.
+    If `takes`, rows are taken from batches; if `ordered`, they are paired with `keys`.
     """
     if loader.collate_fn is default_collate:
         return  # it stacks examples on the first axis
@@ -69,17 +68,13 @@ def check_examples(
 
 
 def check_order(batch: Any, keys: Sequence[Any], loader: DataLoader[Any]) -> None:
-    """Refuse a collate function that changes the order of examples; `batch` is of `keys`."""
     check_examples(batch, keys, loader, Layout(), None, takes=False, ordered=True)
 
 
 def _load(
     loader: DataLoader[Any], batches: list[list[Any]], device: torch.device | None
 ) -> Iterable[Any]:
-    """Return some batches of examples; none if they cannot be loaded.
-
-    Workers load them if there are any: files opened in this process would be shared by all workers.
-    """
+    # Workers load them if there are any: all workers would share files opened in this process.
     own: dict[str, Any] = {"batch_sampler": batches}
     if loader.batch_sampler is None:
         own = {"batch_size": None, "sampler": batches}
@@ -120,7 +115,6 @@ def _has_row(path: str, whole: Any, alone: Any, place: int, examples: int) -> bo
 
 
 def _refuse(path: str, whole: Any, alone: Any, examples: int) -> NoReturn:
-    """Refuse a leaf whose first axis does not hold the examples; say which axis may hold them."""
     shapes = [each.shape for each in (alone, whole) if not isinstance(each, (list, tuple))]
     axes = [axis for axis, size in enumerate(zip(*shapes, strict=True)) if size == (1, examples)]
     if axes:
@@ -141,7 +135,6 @@ def _refuse(path: str, whole: Any, alone: Any, examples: int) -> NoReturn:
 def _check_order(
     columns: Collection[tuple[str, Any, Any]], place: int, keys: Sequence[Any]
 ) -> None:
-    """Refuse a batch in which an example alone is another row than the one at `place`."""
     found = []
     for _, *leaves in columns:
         whole, alone = map(_as_tensor, leaves)

@@ -17,7 +17,7 @@ class Leftovers(NamedOption):
     """What happens to rows that are left over at an epoch's end, too few to fill a batch.
 
     `CARRY` keeps them for the next epoch. `DROP` discards them. `FLUSH` trains on them in a shorter
-    batch; if they include rows that still wait for selection, it selects from these first.
+    batch, after selecting from those that still wait for selection.
     """
 
     CARRY = "carry"
@@ -73,12 +73,10 @@ class BufferState(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """How many candidates wait."""
         return sum(map(COUNT, self.waiting))
 
     @property
     def rows(self) -> int:
-        """How many chosen rows wait."""
         return sum(map(COUNT, self.chosen))
 
     @property

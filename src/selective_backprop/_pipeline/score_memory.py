@@ -10,15 +10,10 @@ from torch import Tensor
 from selective_backprop._batches.losses import check_losses, lacks_target
 from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._core.types import NO_TARGET, Float32, Float64
-from selective_backprop._distributed.group import Alone, Group
+from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._memory.pending_updates import (
-    PendingUpdates,
-    find_sharers,
-    held_by,
-    merge,
-)
+from selective_backprop._memory.pending_updates import PendingUpdates, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._sampling.draws import Selection
@@ -32,10 +27,7 @@ Known = Float32[Tensor, " example"]
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
-    """Return targets as class indices, `[rows]`; None if they are not one number for each row.
-
-    Floats are probabilities of yes: above 0.5, an example is in class 1.
-    """
+    """Return class indices, `[rows]`; None without one per row. Floats above 0.5 are class 1."""
     if not isinstance(targets, Tensor) or targets.is_complex():
         return None
     if tuple(targets.shape) not in ((rows,), (rows, 1)):
@@ -50,13 +42,10 @@ class ScoreMemory:
     def __init__(self, setup: Setup, scorer: RunningScorer) -> None:
         assert setup.source.examples is not None  # an index is in a known range
         self.examples, self.needs = setup.source.examples, setup.needs
-        depth, first, self._sharers = self.needs.depth, self.needs.first, Alone()
-        self.pending: PendingUpdates | None = None  # until the ranks merge them
-        if isinstance(setup.ranks, Group):
-            self.pending = PendingUpdates(self.examples, depth)
-            self._sharers = find_sharers(self.examples, depth, setup.ranks, first=first)
-        held = held_by(self._sharers.rank, self._sharers, self.examples)
-        self.ledger = Ledger(held, depth, first=first)
+        depth, several = self.needs.depth, isinstance(setup.ranks, Group)
+        self.ledger = Ledger(self.examples, depth, first=self.needs.first)
+        # What this rank notes until all ranks merge it into their ledgers.
+        self.pending = PendingUpdates(self.examples, depth) if several else None
         self.writer = self.ledger if self.pending is None else self.pending  # of new scores
         self.label_noise = LabelNoise()
         self._scorer = scorer
@@ -106,11 +95,10 @@ class ScoreMemory:
         outputs: tuple[object, object] | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        """Remember losses of rows that were trained on, and their classes if the scorer needs them.
+        """Remember losses, or NaN for rows without a target, and classes if the scorer needs them.
 
-        `policy` decides if some losses are not finite. For rows without a target, NaN is
-        remembered. In the first epoch outputs are compared with their targets, to estimate how many
-        labels are wrong; `smoothing` is the label smoothing of the loss.
+        In the first epoch outputs are compared with their targets, to estimate how many labels are
+        wrong; `smoothing` is the label smoothing of the loss.
         """
         if selection.indices is None:
             raise LoaderError(
@@ -146,53 +134,28 @@ class ScoreMemory:
 
     @property
     def noted(self) -> int:
-        """How many updates wait to be merged with other ranks'."""
         return 0 if self.pending is None else len(self.pending)
 
-    def merge(
-        self, group: Group, noted: Sequence[int], epoch: int | None = None
-    ) -> Exception | None:
-        """File the pending updates of all ranks; if `epoch` begins, gather the scores each knows.
+    def merge(self, group: Group, noted: Sequence[int], epoch: int = 0) -> None:
+        """File the pending updates of all ranks; every rank must call this, with their `noted`.
 
-        Every rank must call this, with the `noted` of each. Return this rank's error, to be raised
-        once the others know of it; None if there was none.
+        As the second epoch begins, the ranks also share how many labels look wrong.
         """
         assert self.pending is not None  # each of several ranks has one
-        merge(self.pending, self.ledger, self._sharers, group, noted)
-        if epoch is None:
-            return None
+        merge(self.pending, self.ledger, group, noted)
         if self.needs.classes and epoch > 0 and self.label_noise.totals is None:
             own = self.label_noise.own()
             self._end(group.gather(own, "shares how many labels look wrong").sum(0).cpu())
-        if self._sharers.size == 1:
-            return None
-        own, failure = None, None
-        try:
-            own = self._ask(epoch)
-        except Exception as error:  # raised later: the other ranks wait for the exchange
-            failure = error
-        if own is None:
-            own = torch.full((self.ledger.examples,), torch.nan)
-        known = torch.full((self.examples,), torch.nan)
-        counts = [held_by(rank, group, self.examples) for rank in range(group.size)]
-        for rank, start, piece in group.gather_rows(own, counts):
-            known[rank :: group.size][start : start + len(piece)] = piece.cpu()
-        self._known = None if bool(known.isnan().all()) else known
-        self._asked = epoch, self.ledger.changes
-        return failure
 
     def _end(self, totals: Float64[Tensor, " sum"]) -> None:
-        """End the estimate of wrong labels, with the sums of all ranks."""
         self.label_noise.totals = totals
         self.ledger.wrong_labels = self.label_noise.found
 
     def close(self) -> None:
-        """End the epoch, or load a state: scores filed so far are used from now on."""
         self.runs = False
         self.ledger.wrong_labels = self.label_noise.found
 
     def recall(self, epoch: int) -> Known | None:
-        """Return the scores known at the start of the running or the next epoch."""
         asked = epoch, self.ledger.changes
         if asked != self._asked and not self.runs:
             self._known, self._asked = self._ask(epoch), asked
@@ -209,10 +172,7 @@ class ScoreMemory:
         return None if known is None else self._drawn(known, epoch)
 
     def _drawn(self, known: Known, epoch: int) -> Known:
-        """Give examples that lack a target scores of others, drawn at random in each epoch.
-
-        They are thus kept at the same rate as the examples that were scored or trained on.
-        """
+        """Give examples that lack a target random scores of others, to keep them at that rate."""
         lacking = known.numpy() == NO_TARGET
         self.lacking = bool(lacking.any())
         if not self.lacking:
@@ -247,10 +207,9 @@ def rank_among(known: Known) -> History:
 
 
 class EpochScores:
-    """The scores known in one epoch; scores filed during the epoch do not change them.
+    """The scores known when an epoch begins: NaN if an example must be scored, None if all must.
 
-    A score is NaN if the example must be scored; `known` is None if all must be. `left_out` needs
-    to track what happens to each example.
+    `left_out` needs to track what happens to each example.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:

@@ -36,10 +36,8 @@ class SelectionBuffer:
         ranks: whether the selector ranks scores against other scores.
         sift: before each draw, removes waiting candidates that must not be drawn.
         exact: whether rows that lack a target score 0, and not as another row does.
-        indexed: whether the indices of rows are used. If not, and rows are drawn on a GPU, indices
-            on the CPU are left out, so that the CPU need not wait for the rows.
+        indexed: whether indices are used. If not, the CPU waits for no rows to look theirs up.
         watch: says whether rows may lack a target; by default they may.
-        seed: the seed of each draw is derived from it and the numbers of epoch and window.
     """
 
     def __init__(
@@ -80,7 +78,6 @@ class SelectionBuffer:
             self._history = past
 
     def adopt(self, rows: Rows) -> None:
-        """Let rows wait for a training batch without a draw."""
         if rows.count:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
@@ -107,7 +104,6 @@ class SelectionBuffer:
         return self.release(rows)
 
     def sift(self) -> None:
-        """Remove waiting candidates that must not be drawn and were not checked yet."""
         pieces, self._unsifted = self._unsifted, []
         if pieces and self._sift is not None:
             sifted = dict(zip(map(id, pieces), self._sift(pieces), strict=True))
@@ -156,7 +152,6 @@ class SelectionBuffer:
         return joined
 
     def _split(self, pieces: Queue, count: int) -> tuple[Queue, Queue]:
-        """Split a queue after `count` rows, cutting a piece in two if needed."""
         for position, piece in enumerate(pieces):
             if piece.count >= count:
                 head, tail = pieces[:position], pieces[position + 1 :]
@@ -168,7 +163,6 @@ class SelectionBuffer:
         return pieces, ()
 
     def _draw(self, pieces: Queue) -> Rows:
-        """Draw from one window of candidates."""
         if pieces[0].batch is None:
             size, window = self.shape.batch_size or 1, self.shape.window
             return Rows(None, Context(size, window).quota(sum(map(COUNT, pieces))))
@@ -193,7 +187,6 @@ class SelectionBuffer:
         return self._take(pieces, self.selector.select(scores, self._history, generator))
 
     def _take(self, pieces: Queue, choice: Choice) -> Rows:
-        """Return the rows of a window that were drawn."""
         rows, weights = choice
         keys = is_keys(pieces[0].batch)
         if len(pieces) > 1 and (rows.device.type != "cpu" or keys):
@@ -232,7 +225,7 @@ class SelectionBuffer:
 def draw_scores(
     scores: Scores, lacking: Bool[Tensor, " candidate"], recent: Float[Tensor, " recent"], seed: int
 ) -> Scores:
-    """Give rows that lack a target scores of other rows, so that they are kept at the same rate.
+    """Give rows that lack a target scores of others, to keep them at the same rate.
 
     Each is drawn at random from the window, or else from recent scores; it is 0 without either.
     """

@@ -48,7 +48,6 @@ class Source:
         return count_items(self._batches)
 
     def length(self) -> int:
-        """Return the candidate batches per epoch; raise TypeError if the loader cannot tell."""
         return len(self._batches)
 
     @property
@@ -64,7 +63,6 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The class name of the sampler that yields the indices."""
         return type(self._indices).__name__
 
     def sizes(self) -> Iterator[int] | None:
@@ -80,10 +78,7 @@ class Source:
         return (min(size, examples - number * size) for number in range(batches))
 
     def count_kept(self, mask: np.ndarray) -> int | None:
-        """Return how many of an epoch's candidates a mask of examples keeps, whatever their order.
-
-        None if the number depends on the order, or on what the sampler draws.
-        """
+        """Return how many of an epoch's candidates a mask keeps; None if their order decides."""
         batches = self._indices
         sampler = batches.sampler if type(batches) is BatchSampler else None
         if _draws_once(sampler, len(mask)):
@@ -110,18 +105,14 @@ class Source:
 
     def set_epoch(self, epoch: int) -> None:
         """Call `set_epoch` of the sampler, batch sampler and data set, once for each object."""
-        batches, dataset = self.loader.batch_sampler, self.loader.dataset
-        parts: list[Any] = [
-            batches,
-            getattr(batches, "sampler", None),
-            self.loader.sampler,
-            dataset,
-        ]
-        for part in {id(part): part for part in parts if hasattr(part, "set_epoch")}.values():
-            part.set_epoch(epoch)
+        loader, batches = self.loader, self.loader.batch_sampler
+        parts = batches, getattr(batches, "sampler", None), loader.sampler, loader.dataset
+        each_once: dict[int, Any] = {id(part): part for part in parts}
+        for part in each_once.values():
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(epoch)
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
-        """Return a copy of the user's loader that takes its indices from elsewhere."""
         clone = unstarted(gathers(self.loader))
         if self.attribute is not None:
             object.__setattr__(clone, self.attribute, indices)
@@ -132,13 +123,11 @@ class Source:
         return None if self.attribute is None else getattr(self.loader, self.attribute)
 
     def indices(self) -> Any:
-        """Return what yields the indices of each candidate batch."""
         if self.subset is None:
             return self._indices
         return KeptBatches(self._indices, self.subset, self.batch_size or 1)
 
     def refuse_if_empty(self) -> None:
-        """Refuse a loader that would yield no batch."""
         if self.batches != 0:
             return
         kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
@@ -148,10 +137,7 @@ class Source:
         )
 
     def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
-        """Return a source that draws only the examples of a subset, if that is possible.
-
-        These fill batches of this source's size or, if it is unknown, of `batch_size`.
-        """
+        """Return a source of a subset alone, in batches of its own size or else `batch_size`."""
         if self.attribute != "batch_sampler":
             raise LoaderError(
                 "a subset is drawn by index, but this loader yields examples as a stream, without "
@@ -214,7 +200,6 @@ class KeptBatches:
 
 
 def _draws_once(sampler: Any, examples: int | None) -> bool:
-    """Return whether a sampler of torch's own draws each of as many examples once."""
     own = type(sampler) in (RandomSampler, SequentialSampler)
     return own and not getattr(sampler, "replacement", False) and count_items(sampler) == examples
 
@@ -222,11 +207,10 @@ def _draws_once(sampler: Any, examples: int | None) -> bool:
 def _as_indices(indices: Any, examples: int) -> Tensor:
     try:
         keys = torch.as_tensor(indices)
-    except (TypeError, ValueError) as error:
-        raise LoaderError(
-            "the sampler yields keys that are not numbers, but a subset consists of indices"
-        ) from error
-    if keys.ndim != 1 or keys.is_floating_point() or bool(((keys < 0) | (keys >= examples)).any()):
+        fits = keys.ndim == 1 and not keys.is_floating_point()
+    except (TypeError, ValueError):
+        fits = False
+    if not fits or bool(((keys < 0) | (keys >= examples)).any()):
         raise LoaderError(
             f"the sampler yields keys that are not indices from 0 to {examples - 1}, but a subset "
             "consists of indices"

@@ -30,8 +30,6 @@ from selective_backprop.scorers._abstract import overrides, start_scorer
 
 
 class PipelineState(NamedTuple):
-    """The state of a pipeline between two batches."""
-
     cursor: Cursor
     waits: BufferState  # the contents of the row buffer
     plain: bool  # whether the full batches in it are made without a draw
@@ -71,9 +69,8 @@ class Pipeline:
         self.candidate_loader = CandidateLoader(setup, draw, self.clock, self.scorer, self.watch)
         # 2. score
         self.feed = GateFeed.of(gate, scorer)
-        self.checks = self.scorer is not None and overrides(
-            self.scorer, "checked"
-        )  # some are scored twice
+        # Whether some candidates are scored twice.
+        self.checks = self.scorer is not None and overrides(self.scorer, "checked")
         # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
         later = setup.on_gpu and shape.window is not None and gate is None and self.memory is None
         self.finite = FiniteGuard(options.nonfinite, options.layout, later=later)
@@ -95,8 +92,7 @@ class Pipeline:
         self.tally = Tally()  # the counts so far
         self.cursor = Cursor()  # the consumer's position
         self.plain = False  # whether a gate observes the batches that the buffer hands out
-        # Whether another rank has ended the epoch, so that nothing is handed out any more.
-        self._finishing = False
+        self._finishing = False  # whether another rank has ended the epoch: no more is handed out
 
     def run(self, epoch: int, mid_epoch: EpochStart | None = None) -> Iterator[Rows]:
         """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""
@@ -134,7 +130,6 @@ class Pipeline:
 
     @property
     def state(self) -> PipelineState:
-        """The consumer's position and the waiting rows."""
         lockstep = self.lockstep
         self.buffer.sift()  # an error may have prevented the draw
         cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
@@ -143,7 +138,6 @@ class Pipeline:
         return PipelineState(*own, held, drawn)
 
     def go_on(self, state: PipelineState, counted: Stats) -> None:
-        """Continue from a state that was saved with these counts."""
         self.tally.update(vars(counted))
         self.cursor, waits, self.plain, self.finite.skipped, held, drawn = state
         self.buffer.state = on_device(waits, self.options.device)
@@ -164,7 +158,6 @@ class Pipeline:
         return begun
 
     def _open(self, epoch: int, mid_epoch: EpochStart | None) -> None:
-        """Begin an epoch, or continue it, in all stages."""
         self._finishing = False
         epoch_scores = None
         if self.memory is not None:
@@ -183,7 +176,6 @@ class Pipeline:
         self.buffer.open(epoch)
 
     def _fill(self) -> Generator[Rows]:
-        """Send each batch that arrives through its remaining stages."""
         yield from self._hand_out(self.buffer.release())
         tally = self.tally
         # Scores are filed by index, so each row must be a single example.
@@ -229,10 +221,7 @@ class Pipeline:
         self.finite.wait()
 
     def _note_ties(self) -> None:
-        """Note the share of ties among the recent scores; on a GPU, the host waits here.
-
-        What the next epoch reads of the ledger comes with it.
-        """
+        # On a GPU, the host waits here. What the next epoch reads of the ledger comes with it.
         count = 0 if self.history is None else len(self.history)
         untied = [self.history.untied()] if self.history is not None and count else []
         found = to_host(*untied) if self.memory is None else self.memory.ledger.fetch(*untied)
@@ -240,7 +229,6 @@ class Pipeline:
             self.tally["ties"] = 1.0 - int(found[0]) / count
 
     def _examine(self, batch: CandidateBatch) -> tuple[Phase, Rows]:
-        """Return the phase of a batch that has arrived, and its rows, with any scores."""
         gate, planned, rows = self.clock.gate, batch.phase, batch.rows
         phase = planned if gate is None else self.clock.on_arrival(planned)
         if gate is not None and phase is not planned and gate.probes():

@@ -45,8 +45,8 @@ class ExampleScores:
     Attributes:
         scores: each example's mean score over the models, on the CPU.
         source: where the scores come from, in a few words.
-        cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
-            an epoch of plain training, which counts as three forward passes per example.
+        cost: of scoring, and what your `train` function returned, in epochs of plain training. An
+            epoch counts as three forward passes per example.
     """
 
     scores: Float64[Tensor, " example"]
@@ -54,7 +54,6 @@ class ExampleScores:
     cost: float
 
     def __repr__(self) -> str:
-        """Return what the scores are, in a sentence."""
         lowest, highest = self.scores.aminmax()
         return f"{len(self.scores):,} scores from {lowest:.4g} to {highest:.4g} ({self.source})"
 
@@ -92,8 +91,7 @@ def el2n_scores(
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if `models` is not a whole number of at least 1, if `make_model` does
-            not return a new model, or if `train` returns anything but a number or None.
+        ConfigurationError: if an argument, or what it returns, is none of the above.
         LossError: if outputs and targets do not give one finite score per example.
 
     Source:
@@ -127,8 +125,7 @@ def grand_scores(
         loader, make_model, train, models: as for `el2n_scores`.
         loss_fn: the loss the models are trained with. It is computed for each example by itself,
             whatever its `reduction`.
-        outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
-            these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
+        outputs: as for `el2n_scores`; `loss_fn` takes what it returns.
 
     Returns:
         The scores and their cost. Scoring with one model costs as much as a training epoch.
@@ -136,9 +133,6 @@ def grand_scores(
     Raises:
         ConfigurationError: as by `el2n_scores`, like other errors, or if a model has no trainable
             parameters, or its gradients cannot be computed example by example.
-
-    Source:
-        As for `el2n_scores`.
     """
     measure = partial(_gradient_norms, ExampleLosses(loss_fn, outputs or _of_pair))
     return _score("GraNd", measure, 1.0, loader, make_model, train, models)
@@ -169,9 +163,8 @@ def example_losses(
         One loss per example, in the data set's order, on the CPU.
 
     Raises:
-        LoaderError: if the loader shuffles, leaves examples out or augments.
+        LoaderError, LossError: as by `el2n_scores`.
         ConfigurationError: if neither `loss_fn` nor `losses` is given.
-        LossError: if there is not one finite loss per example.
     """
     found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)
@@ -224,7 +217,6 @@ def _score(
 def _measure(
     name: str, measure: Measure, model: nn.Module, batches: Iterable[tuple[Any, int]]
 ) -> Float64[Tensor, " example"]:
-    """Return the scores of batches, in eval mode and without gradients; change no state."""
     pieces, device = [], find_device(model, None)
     kept = KeptModel(model).kept(evaluates=True)
     with torch.no_grad(), kept_random_streams(device), kept:
@@ -278,7 +270,6 @@ def _private(source: Source, indices: Any) -> Any:
 
 
 def load_all(source: Source) -> Iterator[tuple[Any, int]]:
-    """Yield the loader's batches with their numbers of rows."""
     yield from zip(_private(source, source.indices()), source.sizes() or (), strict=True)
 
 
@@ -302,7 +293,6 @@ def load_twice(source: Source) -> list[tuple[Any, int]]:
 def _gradient_norms(
     losses: LossesOf, model: nn.Module, batch: Any, rows: int
 ) -> Float[Tensor, " candidate"]:
-    """Return the L2 norm of each example's gradient over all trainable parameters."""
     lossy = _Lossy(model, losses)
     parameters = {n: p.detach() for n, p in lossy.named_parameters() if p.requires_grad}
     if not parameters:

@@ -12,7 +12,7 @@ from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int, Num
 from selective_backprop._pruning.example_scores import ExampleScores
-from selective_backprop._sampling.subset import Subset
+from selective_backprop._sampling.subset import Subset, kind_of
 
 
 def prune(
@@ -41,11 +41,6 @@ def prune(
 
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 3.
-
-    Example:
-        >>> import torch
-        >>> prune(torch.tensor([0.1, 0.9, 0.5, 0.7]), 0.5).indices
-        tensor([1, 3])
     """
     source, cost = "given scores", 0.0
     if isinstance(scores, ExampleScores):
@@ -53,7 +48,7 @@ def prune(
     if not isinstance(scores, Tensor) or scores.ndim != 1 or not len(scores):
         raise ConfigurationError(
             "scores must be a tensor of one finite number for each example of the data set, or "
-            f"what el2n_scores or grand_scores return; got {_found(scores)}"
+            f"what el2n_scores or grand_scores return; got {kind_of(scores)}"
         )
     examples = scores.shape[0]
     share = check_number("keep", keep, "0.5 keeps a half", above=0, most=1)
@@ -74,7 +69,7 @@ def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != shape:
         raise ConfigurationError(
             f"labels must be one whole number for each of {subset.examples} examples, got "
-            f"{_found(labels)}"
+            f"{kind_of(labels)}"
         )
     lost = sorted({*labels.tolist()} - {*labels[subset.indices].tolist()})
     if lost:
@@ -83,8 +78,3 @@ def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
             f"no example of class {named} is kept, so the model cannot learn it. Keep a larger "
             "share, or choose examples by another score."
         )
-
-
-def _found(value: object) -> str:
-    tensor = isinstance(value, Tensor)
-    return f"{value.dtype} of shape {tuple(value.shape)}" if tensor else type(value).__name__

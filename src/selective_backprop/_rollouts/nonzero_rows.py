@@ -52,9 +52,6 @@ class NonzeroRows:
             `SelectiveLoader`.
         pad: padding values by path, as for `SelectiveLoader`, if `backfill` joins tensors of
             different widths.
-
-    Raises:
-        ConfigurationError: if an option is out of its range.
     """
 
     def __init__(
@@ -89,11 +86,8 @@ class NonzeroRows:
         Returns:
             Pairs of a batch and its `Selection`, which holds each row's weight and its place in the
             batch that it came from: one pair, or with `backfill` one for each full batch, so often
-            none, and all weights are 1.
-
-        Raises:
-            BatchError: if the batch cannot be divided into rows, or its tensors require gradients.
-            LossError: if there is not one value, or one row of values, for each row.
+            none, and all weights are 1. What is no batch is a `BatchError`, and values that are not
+            one for each row a `LossError`.
         """
         count = count_rows(batch, self._layout)
         if not self._knows_layout:
@@ -120,7 +114,6 @@ class NonzeroRows:
         return [_weighed(taken, rows, len(rows) / max(count, 1))]
 
     def _fill_up(self, buffer: SelectionBuffer, batch: Any, rows: Tensor) -> list[Any]:
-        """Let rows wait; return the batches that are full on all ranks."""
         devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
         if len(devices) == 1:
             buffer.state = on_device(buffer.state, *devices)
@@ -143,11 +136,8 @@ class NonzeroRows:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of an object built with the same arguments.
 
-        If the tensors of the next batch are all on one device, the waiting rows are moved there.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or was saved with `backfill` and this
-                object has none, or the reverse. After an error, this object is unchanged.
+        If the tensors of the next batch are all on one device, the waiting rows are moved there. A
+        damaged state, or one of other arguments, is a `ConfigurationError` and changes nothing.
         """
         if self._buffer is None:
             Saved(state).fields()

@@ -1,4 +1,8 @@
-"""Choose answers to train on, and prompts to draw, by the rewards of all answers to a prompt."""
+"""Choose answers to train on, and prompts to draw, by the rewards of all answers to a prompt.
+
+All raise a `LossError` for rewards of a wrong shape, and a `ConfigurationError` for other arguments
+that are out of their range.
+"""
 
 import math
 from collections.abc import Iterator
@@ -29,10 +33,6 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
 
     Returns:
         Booleans, `[prompt, answer]`, on the device of `rewards`. Flatten them for `NonzeroRows`.
-
-    Raises:
-        LossError: if `rewards` is not a tensor with two axes.
-        ConfigurationError: if `pass_rate` is not a pair of finite numbers with the lower one first.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -65,10 +65,6 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
 
     Returns:
         Booleans, `[prompt, answer]`, on the device of `rewards`; in each row `keep` are True.
-
-    Raises:
-        LossError: if `rewards` is not a finite tensor with two axes.
-        ConfigurationError: if `keep` is out of its range.
 
     Source:
         Xu et al. 2025, arXiv:2504.13818 (PODS).
@@ -105,7 +101,6 @@ def _as_groups(rewards: Any) -> Tensor:
 
 
 def check_band(band: Any) -> tuple[float, float]:
-    """Return the lowest and the highest mean reward of prompts to keep; refuse other values."""
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigurationError(f"pass_rate={band!r:.60}: a pair is needed, such as (0.2, 0.8)")
     low, high = (check_number("pass_rate", each, least=-math.inf) for each in band)
@@ -130,9 +125,6 @@ class RestingPrompts(Sampler[int]):
         explore: number in (0, 1] that multiplies a prompt's odds each time it teaches nothing.
         least: the lowest odds, in (0, 1].
         seed: seed of the order and the draws.
-
-    Raises:
-        ConfigurationError: if an option is out of its range.
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO). GRESO has one factor for prompts that are
@@ -173,10 +165,6 @@ class RestingPrompts(Sampler[int]):
             prompts: the index of each prompt, where 0 is the first prompt, `[prompt]`.
             rewards: one reward for each answer, `[prompt, answer]`: a prompt taught something if
                 its rewards differ. Or Booleans, `[prompt]`, True if the prompt taught something.
-
-        Raises:
-            ConfigurationError: if a prompt's number is negative, or too high for this sampler.
-            LossError: if there is not one row of rewards for each prompt.
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1
         taught = (rewards if told else informative(rewards).any(1)).cpu()
@@ -197,12 +185,7 @@ class RestingPrompts(Sampler[int]):
         return {"visits": self._visits.clone(), "passes": self._passes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict()` returned; continue with the next pass.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or has another number of prompts. After an
-                error, this object is unchanged.
-        """
+        """Restore what `state_dict()` returned, with as many prompts; go on with the next pass."""
         visits, passes = Saved(state).fields("visits", "passes")
         shape, passes = tuple(self._visits.shape), passes.whole(most=LAST_EPOCH)
         read = visits.tensor(torch.int64, shape=shape, least=0, most=MOST)

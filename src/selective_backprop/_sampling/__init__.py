@@ -1,5 +1,1 @@
-"""Which rows are kept, with which weights, and when: draws, schedules with gates, and subsets.
-
-Also the `Context` that scorers and selectors start from. Imports only `_core`. Read `draws.py`
-first.
-"""
+"""Which rows are kept, with which weights, and when. Read `draws.py` first."""

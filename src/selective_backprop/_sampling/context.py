@@ -26,9 +26,6 @@ class Context:
         rate: the share of the candidates that the strategy aims to keep; None if unknown.
         checks: whether a scorer that approximates scores may compare them with exact scores. False
             for a scorer inside another scorer that compares.
-
-    Raises:
-        ConfigurationError: if a number is out of its range.
     """
 
     batch_size: int
@@ -48,10 +45,7 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many candidates to keep: the share `batch_size / window`, at least one.
-
-        All are kept if `window` is None.
-        """
+        """Return the share `batch_size / window`, at least one; all if there is no window."""
         if self.window is None:
             return candidates
         return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

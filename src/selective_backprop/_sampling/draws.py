@@ -66,9 +66,6 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
 
     Returns:
         Odds in [0, 1] on the weights' device. The host does not wait for the device.
-
-    Raises:
-        ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
@@ -87,7 +84,6 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
 
 @lru_cache(maxsize=8)
 def _up_to(count: int, device: torch.device) -> Odds:
-    """Return 1 to `count`."""
     return torch.arange(1, count + 1, device=device, dtype=torch.float64)
 
 
@@ -104,9 +100,6 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 
     Returns:
         Odds in [0, 1] on the probabilities' device. The host does not wait for the device.
-
-    Raises:
-        ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
@@ -127,7 +120,6 @@ def tilt_on_host(probabilities: Odds, count: int) -> Odds:
 
 
 def with_room(probabilities: Odds) -> Float64[Tensor, "2 candidate"]:
-    """Return the probabilities `p` and their `p * (1 - p)`, stacked."""
     return torch.stack([probabilities, probabilities * (1.0 - probabilities)])
 
 
@@ -154,16 +146,12 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
 
     Returns:
         The positions of the drawn rows, ascending. There are `count`, however the odds are rounded.
-
-    Raises:
-        ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=odds.shape[0])
     return take_exactly(odds, count, generator)
 
 
 def take_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
-    """Do what `draw_exactly` does, without checking the count."""
     order = torch.randperm(odds.shape[0], generator=generator, device=odds.device)
     offset = torch.rand(1, generator=generator, device=odds.device, dtype=odds.dtype)
     if odds.device.type == "cpu":  # in NumPy, a draw takes 25 to 50 us less

@@ -18,11 +18,10 @@ from selective_backprop._sampling.context import Context
 
 
 class RunningGate(ABC):
-    """The part of a gate that runs in one training; `AbstractGate.start` returns it.
+    """A gate at work in one training run; while it is shut, everything is trained on.
 
-    While the gate is shut, everything is trained on. An open gate observes the scores of every
-    batch. A shut gate observes only the batches that `probes` asks for, and those whose losses or
-    outputs your loop passes to the loader.
+    An open gate observes the scores of every batch. A shut gate observes only the batches that
+    `probes` asks for, and those whose losses or outputs your loop passes to the loader.
     """
 
     @property
@@ -48,7 +47,7 @@ class RunningGate(ABC):
 
 
 class AbstractGate(ABC):
-    """The settings of a gate for a `Schedule`: immutable, and reusable for several trainings."""
+    """The settings of a gate. They never change; each training run calls `start` once."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningGate:
@@ -80,9 +79,6 @@ class Schedule:
         start: fraction of training, in [0, 1), before which everything is trained on.
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
         gate: decides from scores whether selection pays at the moment; None always selects.
-
-    Raises:
-        ConfigurationError: if a value is out of its range or would disable selection.
     """
 
     warmup_epochs: int = 0
@@ -107,10 +103,7 @@ class Schedule:
         return self.start > 0.0 or self.end < 1.0
 
     def check_length(self, epochs: float | None, batches: int | None) -> None:
-        """Refuse a training of so many epochs and batches per epoch that never selects.
-
-        None stands for an unknown number.
-        """
+        """Refuse a training of so many epochs, and batches in each, that never selects."""
         if epochs is None:
             return
         if self.warmup_epochs >= epochs * self.end:
@@ -132,10 +125,7 @@ class Schedule:
             )
 
     def selects(self, epoch: int, progress: float | None) -> bool:
-        """Return whether the schedule selects now, leaving its gate aside.
-
-        `progress` is the fraction of training that is done; None if unknown.
-        """
+        """Return whether to select now, gate aside; `progress` is the fraction of training done."""
         if epoch < self.warmup_epochs or (self.start == 0.0 and self.end == 1.0):
             return epoch >= self.warmup_epochs
         return progress is not None and self.start <= progress < self.end
@@ -152,9 +142,8 @@ class VarianceGate(AbstractGate):
     passes.
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
-    that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
-    passes none, some batches are scored to compute tau. A batch's tau takes effect from the next
-    batch on; on CUDA, B / b batches later, so that the host can run ahead of the device.
+    that your loop passes to the loader. If it passes none, some batches are scored to compute tau.
+    A batch's tau takes effect from the next batch on; on CUDA, B / b batches later.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
@@ -163,9 +152,6 @@ class VarianceGate(AbstractGate):
             batches is scored, and all of its rows are trained on. The count begins anew when your
             loop passes a batch's losses or outputs.
         threshold: select while the average of tau is above this; None takes `(B + 3 b) / (3 b)`.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The smoothing
@@ -250,11 +236,7 @@ def _read(gain: Tensor, arrived: torch.cuda.Event | None) -> float:
 
 
 def variance_gain(scores: Scores) -> Tensor:
-    """Return tau: an example drawn in proportion to the scores is worth tau drawn uniformly.
-
-    Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative scores, and scores
-    of 1e150 or more, count as 0. Rows without a target do not count.
-    """
+    """Return tau, or 1 if all scores are 0; negative ones, and those from 1e150 on, count as 0."""
     scores = scores.double()  # squares of float16 scores would overflow
     rows = (scores != NO_TARGET).sum()
     scores = scores.clamp(min=0.0)

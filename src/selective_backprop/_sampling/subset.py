@@ -41,12 +41,6 @@ class Subset:
     Raises:
         ConfigurationError: if there are no indices, if an index is repeated or outside the data
             set, if the scores are not one finite number per example, or if the cost is negative.
-
-    Example:
-        >>> import torch
-        >>> half = Subset(torch.tensor([4, 0, 2]), 6, source="every second")
-        >>> len(half), half.indices.tolist(), half.mask().tolist()
-        (3, [0, 2, 4], [True, False, True, False, True, False])
     """
 
     indices: Int[Tensor, " kept"] = field(compare=False)
@@ -79,14 +73,12 @@ class Subset:
         mask[self.indices] = True
         return mask
 
-    def check(self, examples: int | None) -> None:
-        """Refuse a data set of another number of examples; None stands for a stream."""
+    def check(self, examples: int) -> None:
+        """Refuse a data set of another number of examples."""
         if examples != self.examples:
-            stream = "a stream, whose examples have no indices"
-            found = stream if examples is None else f"a data set of {examples}"
             raise ConfigurationError(
-                f"{self!r} is a part of a data set of {self.examples} examples, but the loader "
-                f"has {found}. Pass a loader of the same data set, or make a subset of this one."
+                f"{self!r} is a part of a data set of {self.examples} examples, but the loader has "
+                f"one of {examples}. Pass a loader of the same data set, or make a subset of this."
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -106,18 +98,16 @@ class Subset:
         """
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # damaged bytes can make the reader raise anything
-            raise DataError(f"{path} cannot be read: {error}. {_ADVICE}") from error
-        if not isinstance(content, dict) or content.get("kind") != KIND:
-            raise DataError(f"{path} was saved by torch, but holds no {KIND}. {_ADVICE}")
-        try:
             # Refuses any other names.
-            Saved(content).fields("kind", *(each.name for each in fields(cls)))
+            kind, *_ = Saved(content).fields("kind", *(each.name for each in fields(cls)))
+            if kind.value != KIND:
+                raise ValueError(f"it holds no {KIND}")
             subset = cls(**{each.name: content[each.name] for each in fields(cls) if each.init})
             if subset.digest != content["digest"]:
                 raise ValueError("its digest does not match its content")
-        except Exception as error:  # damaged values can make the constructor raise anything
-            raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
+        except Exception as error:  # damaged bytes and values can raise anything
+            advice = "Write it again with Subset.save(path)."
+            raise DataError(f"{path} cannot be read as a subset: {error}. {advice}") from error
         return subset
 
     def _digest(self) -> str:
@@ -130,23 +120,19 @@ class Subset:
         return content.hexdigest()[:12]
 
 
-_ADVICE = "Write it again with Subset.save(path)."
-
-
-def _found(value: object) -> str:
-    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+def kind_of(value: object) -> str:
+    tensor = isinstance(value, Tensor)
+    return f"{value.dtype} of shape {tuple(value.shape)}" if tensor else type(value).__name__
 
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
-    """Check the indices and return a copy in ascending order."""
     if not isinstance(indices, Tensor) or indices.ndim != 1:
-        raise ConfigurationError(f"indices must be a 1-D tensor, got {_found(indices)}")
+        raise ConfigurationError(f"indices must be a 1-D tensor, got {kind_of(indices)}")
     if indices.dtype is torch.bool:
         raise ConfigurationError("indices are a mask; pass mask.nonzero().flatten() instead")
-    if indices.is_floating_point() or indices.is_complex():
-        raise ConfigurationError(f"indices are {indices.dtype}, but torch.int64 is needed")
-    if len(indices) == 0:
-        raise ConfigurationError("indices are empty, but a subset needs at least 1 example")
+    if indices.is_floating_point() or indices.is_complex() or not len(indices):
+        found = f"{len(indices)} of {indices.dtype}"
+        raise ConfigurationError(f"indices must be whole numbers, at least one; got {found}")
     ordered = indices.detach().to("cpu", torch.int64).sort().values
     outside = ordered[(ordered < 0) | (ordered >= examples)]
     if len(outside):
@@ -167,7 +153,7 @@ def check_numbers(name: str, numbers: Tensor, examples: int) -> Tensor:
     if not isinstance(numbers, Tensor) or tuple(numbers.shape) != (examples,):
         raise ConfigurationError(
             f"{name} must be a tensor with one number for each example of the whole data set, "
-            f"of shape ({examples},); got {_found(numbers)}"
+            f"of shape ({examples},); got {kind_of(numbers)}"
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
     short = numbers.dtype is torch.float32 or numbers.dtype.itemsize <= 2

@@ -2,6 +2,8 @@
 
 This package uses batches, the memory of scores and `_core`, but no selector, strategy or loader.
 Read `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
+
+All raise a `ConfigurationError` if a setting is out of its range or of the wrong type.
 """
 
 from selective_backprop._memory.ledger import ClassVisits, Ledger, Observations, WrongShare
@@ -9,11 +11,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.scorers._forward import Forward, Measure
-from selective_backprop.scorers._predictors import (
-    AbstractPredictor,
-    Average,
-    GaussianProcess,
-)
+from selective_backprop.scorers._predictors import AbstractPredictor, Average, GaussianProcess
 from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 

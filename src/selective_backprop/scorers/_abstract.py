@@ -17,10 +17,7 @@ from selective_backprop.scorers._agreement import Agreement
 
 
 class RunningScorer(ABC):
-    """A scorer at work in one training run; `AbstractScorer.start` returns it.
-
-    If you override `recall`, set `remembers=True` in the scorer's `Needs`.
-    """
+    """A scorer at work in one training run; `AbstractScorer.start` returns it."""
 
     @abstractmethod
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
@@ -46,11 +43,10 @@ class RunningScorer(ABC):
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         """Return the score of every example from memory, before epoch `epoch` (from 0) loads any.
 
-        Returns:
-            Scores on the CPU; None if all would be NaN. An example with a score of NaN is loaded
-            and scored. An example with a score of infinity is trained on as soon as the selector's
-            rate allows. One with a score of -2^100 has no target, and is kept at the same rate as
-            the others.
+        If you override this, set `remembers=True` in the scorer's `Needs`. Scores are on the CPU;
+        None if all would be NaN. An example with a score of NaN is loaded and scored, one of
+        infinity is trained on as soon as the selector's rate allows, and one of -2^100 has no
+        target, and is kept at the same rate as the others.
         """
         return None
 
@@ -63,10 +59,9 @@ class RunningScorer(ABC):
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to `score` one batch, which must not change until it is scored.
+        """Begin to `score` one batch; return a function that waits for the scores.
 
-        Return a function that waits for the scores and returns them. Batches are scored in the
-        order of the calls of `begin`. If the function is never called, the scores are dropped.
+        Batches are scored in the order of these calls, and must not change until they are.
         """
         scores = self.score(batch, indices)
         return lambda: scores
@@ -107,9 +102,6 @@ class Needs:
         plain_forward: whether each call of `score` runs exactly one forward pass of the whole model
             that your loop trains. If False, the scorer is refused with FSDP and, if it scores in
             training mode, with SyncBatchNorm: their forward passes wait for all processes.
-
-    Raises:
-        ConfigurationError: if a number is out of its range.
     """
 
     passes: bool = True
@@ -142,10 +134,9 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A base class for a running scorer that wraps another one.
+    """A base class for a running scorer that wraps another one, `inner`.
 
-    You write `score`. `learn`, `checked`, `agreement` and the saved state come from `inner`, the
-    wrapped scorer.
+    You write `score`; `learn`, `checked`, `agreement` and the saved state are the inner scorer's.
     """
 
     def __init__(self, inner: RunningScorer) -> None:
@@ -172,8 +163,6 @@ class Delegating(RunningScorer):
 
 
 class PassThrough(Delegating):
-    """A running scorer whose `score`, `begin` and `ahead` are the wrapped scorer's."""
-
     @property
     def ahead(self) -> int:
         return self.inner.ahead

@@ -31,14 +31,7 @@ class Agreement:
 
     @classmethod
     def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
-        """Return how far approximate scores of a batch agree with exact ones of its candidates.
-
-        The CPU waits for their device.
-
-        Raises:
-            ConfigurationError: if there are no scores, if the two sets differ in size, or if the
-                rate is out of its range.
-        """
+        """Return how far approximate scores of a batch agree with exact ones of its candidates."""
         rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):
             raise ConfigurationError(
@@ -90,6 +83,5 @@ def _places(scores: Scores, count: int) -> Float64[Tensor, " candidate"]:
 
 
 def _ordered(scores: Scores) -> Float64[Tensor, " candidate"]:
-    """Return the scores with a total order: NaN ranks as high as infinity."""
     inf = float("inf")
     return scores.detach().double().nan_to_num(nan=inf, posinf=inf, neginf=-inf).contiguous()

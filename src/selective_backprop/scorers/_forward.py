@@ -56,10 +56,6 @@ class Forward(AbstractScorer):
         training: whether to leave modules in their current mode, normally training mode. Dropout
             is then active, and BatchNorm uses the batch's statistics. If False, eval mode is used.
 
-    Raises:
-        ConfigurationError: if the measure is unknown or `training` is not a bool; or when
-            training starts, if there is no model or no loss, or no outputs for the error norm.
-
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
         al. 2021, arXiv:2107.07075 (EL2N).

@@ -51,9 +51,6 @@ class Average(AbstractPredictor):
         decay: in [0, 1). The last score has weight 1, the one before it `decay`, the one before
             that `decay ** 2`, and so on. With 0, the last score itself is predicted.
         depth: how many of the last scores are averaged, at least 1.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
     """
 
     decay: float = 0.5
@@ -64,7 +61,6 @@ class Average(AbstractPredictor):
         settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the weighted average of each example's scores."""
         scores = observed.scores
         weights = self.decay ** np.arange(len(scores), dtype=np.float64)[:, None]
         known = ~np.isnan(scores)
@@ -84,18 +80,14 @@ class GaussianProcess(AbstractPredictor):
     prediction. If fewer than 8 examples have `depth` scores, every prediction is a last score.
 
     In each epoch, learning takes some dozens of steps of `O(points ** 3)` operations each, and
-    predicting takes `O(examples * points)` operations.
-
-    Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
+    predicting takes `O(examples * points)` operations. Needs scikit-learn: `pip install
+    'selective-backprop[predict]'`.
 
     Args:
         points: the largest number of examples to learn from, at least 8. If more examples have
             `depth` scores, `points` of them are picked, spread evenly from low to high scores.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
-
-    Raises:
-        ConfigurationError: if a value is out of its range or scikit-learn is not installed.
 
     Source:
         Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapters 2 and 5.
@@ -155,8 +147,7 @@ class GaussianProcess(AbstractPredictor):
 def _scaling(features: _Features) -> Callable[[_Features], _Features]:
     """Return a function that standardises other features by the mean and deviation of these.
 
-    It first clips them to the range of these, so that nothing is extrapolated: learning from gaps
-    of three epochs alone says nothing about a gap of two.
+    It first clips them to the range of these: gaps of three epochs say nothing about one of two.
     """
     low, high, mean = features.min(0), features.max(0), features.mean(0)
     deviation = np.where(low < high, features.std(0), 1.0)
@@ -170,8 +161,7 @@ def _look_back(
 ) -> _Features:
     """Return the features that predict a later `epoch` from examples' last values, newest first.
 
-    They are the last value, the differences of successive values, the number of epochs since the
-    last value, and the numbers of epochs between values.
+    These are the last value, differences of successive values, and the epochs since and between.
     """
     gaps = (epoch - epochs[:1], -np.diff(epochs, axis=0))
     return np.concatenate((values[:1], -np.diff(values, axis=0), *gaps)).T

@@ -34,17 +34,13 @@ class Stale(AbstractScorer):
     valid score is selected or skipped before it is loaded. Any other example is loaded and scored.
 
     Args:
-        scorer: computes the scores, such as `Forward()`.
+        scorer: computes the scores, such as `Forward()`; it must not remember scores itself.
         epochs: for how many epochs a score is valid, at least 1. With 1, every epoch computes new
             scores.
-        spread: whether to spread scoring over the epochs: each epoch scores a different 1/`epochs`
-            of the examples. If False, every `epochs`-th epoch scores all, as in the paper below.
+        spread: whether each epoch scores a different 1/`epochs` of the examples. If False, every
+            `epochs`-th epoch scores all, as in the paper below.
         recorded: whether the losses that training records also count as scores (see
             `SelectiveLoader.record`). The model computes these losses in training mode.
-
-    Raises:
-        ConfigurationError: if `epochs` is not a whole number of at least 1, or if `scorer` is not a
-            scorer or remembers scores itself.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
@@ -62,7 +58,6 @@ class Stale(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """The needs of the wrapped scorer, and indices."""
         return replace(self.scorer.needs, indices=True, remembers=True)
 
     def start(self, context: Context) -> RunningScorer:
@@ -89,8 +84,6 @@ def _merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, n
 
 
 class Recalling(PassThrough):
-    """Scores as the wrapped scorer does, and recalls scores by the given function."""
-
     def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
         super().__init__(inner)
         self._recall = recall
@@ -115,13 +108,9 @@ class Predicted(AbstractScorer):
     All predictions are made at the start of each epoch, each from the example's last scores.
 
     Args:
-        scorer: computes the scores, such as `Forward()`.
+        scorer: as for `Stale`.
         predictor: `Average()` or `GaussianProcess()`.
         epochs: number of epochs from one scoring of an example to the next, at least 2.
-
-    Raises:
-        ConfigurationError: if a value is out of its range, if `scorer` is not a scorer, if `scorer`
-            remembers scores itself, or if `predictor` is not a predictor.
     """
 
     scorer: AbstractScorer
@@ -158,21 +147,16 @@ class Predicted(AbstractScorer):
 class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded for it.
 
-    Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
-    They come from the model in training mode. Examples are selected before they are loaded. An
-    example without a recorded loss scores infinity, so it is trained on as soon as the selector's
-    rate allows. If its loss is unknown, because it has no target or the loss was not finite, it is
-    kept at the same rate as the others.
+    Losses are recorded by `SelectiveLoader.loss_fn` or `SelectiveLoader.record`, in training mode.
+    Examples are selected before they are loaded. An example without a recorded loss scores
+    infinity, so it is trained on as soon as the selector's rate allows. If its loss is unknown,
+    because it has no target or was not finite, it is kept at the same rate as the others.
 
     Args:
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
             Then the example scores infinity again. With None, losses count for ever.
         rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
             epoch, which takes time. With None, skipped examples keep their old loss.
-
-    Raises:
-        ConfigurationError: if a value is out of its range or of the wrong type, or if `rescore`
-            remembers scores itself.
     """
 
     max_age: int | None = None

@@ -42,9 +42,6 @@ class ReferenceLosses:
     Args:
         losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied, and
             stored as float32.
-
-    Raises:
-        ConfigurationError: if `losses` is not one finite number per example.
     """
 
     losses: Float32[Tensor, " example"] = field(compare=False)
@@ -80,11 +77,8 @@ class Excess(AbstractScorer):
     Args:
         reference: one loss per example, from a reference model. Train the reference model on other
             data, so that it has not learned these examples by heart. May be None with `Recorded`.
-        scorer: computes the scores from which the reference losses are subtracted.
-
-    Raises:
-        ConfigurationError: if reference losses are missing, or if `scorer` remembers scores and is
-            not `Recorded`; or when training starts, if `reference` and the data set differ in size.
+        scorer: computes the scores from which the reference losses are subtracted. If it remembers
+            scores, it must be `Recorded`.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
@@ -108,12 +102,10 @@ class Excess(AbstractScorer):
 
     @property
     def _recalls(self) -> bool:
-        """Whether the wrapped scorer selects by recorded losses alone."""
         return self.scorer.needs.recordings and not self.scorer.needs.passes
 
     @property
     def needs(self) -> Needs:
-        """The needs of the wrapped scorer, and indices."""
         return replace(self.scorer.needs, indices=True, first=self.reference is None)
 
     def start(self, context: Context) -> RunningScorer:
@@ -136,12 +128,6 @@ def _recall_excess(
     """Return by how much remembered losses exceed the reference; infinity where one is unknown."""
     if reference is None:
         reference = ledger.recorded.first()
-    elif len(reference) != ledger.examples:
-        raise ConfigurationError(
-            "the memory of losses is so large that each process holds a part of it, which cannot "
-            "be compared with a reference. Compare with each example's first loss instead: "
-            "Excess(None, Recorded())"
-        )
     losses = inner.recall(ledger, epoch)
     assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
     excess = losses - reference
@@ -179,10 +165,6 @@ class Proxy(AbstractScorer):
         make_model: a function that returns the proxy, which takes the same batches as your model.
         make_optimizer: a function that takes the proxy's parameters and returns an optimiser.
 
-    Raises:
-        ConfigurationError: if an argument is not a function; or when training starts, if there is
-            no loss function.
-
     Source:
         Coleman et al. 2020, arXiv:1906.11829. In the paper, a proxy selects examples before the
         model is trained; here, proxy and model are trained at the same time.
@@ -208,11 +190,9 @@ class Proxy(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer needs; it does not use your model."""
         return Needs(model=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return a running scorer with a new proxy, on the device of your model."""
         with kept_random_streams(context.device):  # making a loader must not advance them
             model = self.make_model()
         if context.device is not None:

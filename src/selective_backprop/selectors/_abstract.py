@@ -78,10 +78,6 @@ class Terms:
         confidence: whether `exp(-score)` is taken for the probability of the true class.
         exact: whether a score of 0 stands for a gradient of 0. A row without a target then scores
             0, and not as another row does.
-
-    Raises:
-        ConfigurationError: if a number is out of its range, or `history_type` is no subclass of
-            `History`.
     """
 
     rate: float

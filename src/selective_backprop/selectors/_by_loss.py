@@ -70,11 +70,7 @@ class Confident(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Nonzero(AbstractSelector):
-    """Keep every candidate whose score is not exactly 0.
-
-    If a loss of 0 means a gradient of 0, as with a hinge loss, the model would have learned nothing
-    from the examples left out.
-    """
+    """Keep every candidate whose score is not exactly 0; leave out those of a hinge loss of 0."""
 
     @property
     def terms(self) -> Terms:
@@ -103,9 +99,6 @@ class BelowMean(AbstractSelector):
         longer_steps: whether to use the paper's weights unchanged.
         history: number of recent scores in the mean, at least 1. If the strategy remembers each
             example's loss, the mean is over all of these losses instead.
-
-    Source:
-        Qin et al. 2023, arXiv:2303.04947, section 3.
     """
 
     prune: float = 0.5
@@ -205,10 +198,7 @@ class _RunningHide(RunningSelector, Paced):
 
 
 def _lowest(scores: Scores, history: History, share: float) -> Odds:
-    """Return each score's odds of being in the lowest share of the history: 0 or 1, but for ties.
-
-    Equal scores at the limit of the share all have the same odds, between 0 and 1.
-    """
+    """Return each score's odds of being in the history's lowest share: 0 or 1, but for ties."""
     if not len(history):
         return torch.zeros_like(scores, dtype=torch.float64)
     # Rounded up to whole scores, so that a score without ties either fits or does not.

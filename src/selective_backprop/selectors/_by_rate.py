@@ -97,9 +97,7 @@ class _Extremes(AbstractSelector):
 
 @final
 class Top(_Extremes):
-    """Keep the candidates with the highest scores.
-
-    Each batch is chosen from the next `batch_size / rate` candidates, called a window.
+    """Keep those with the highest scores of the next `batch_size / rate` candidates, a window.
 
     Args:
         rate: share of each window to keep, in (0, 1].

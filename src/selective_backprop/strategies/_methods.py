@@ -32,9 +32,7 @@ def random_backprop(
     """Train on a share of the examples, picked at random. Skipped examples are not loaded.
 
     Args:
-        rate: share of the examples to train on, in (0, 1].
-        draw: `"exact"` draws one full batch from every `batch_size / rate` examples. `"bernoulli"`
-            tosses a coin for each example, so the number of kept examples varies.
+        rate, draw: as for `selectors.Uniform`.
         schedule: when to select; by default always.
     """
     return Strategy("random-backprop", None, selectors.Uniform(rate, draw), schedule)
@@ -59,9 +57,7 @@ def random_scored(
 def top_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the examples with the highest scores.
-
-    Each batch is chosen from the next `batch_size / rate` examples, called a window.
+    """Train on the examples with the highest scores of each window (`selectors.Top`).
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -89,10 +85,9 @@ def low_k(
 
 
 def pruned(subset: Subset) -> Strategy:
-    """Train on a part of the data set that you chose beforehand. The rest is never loaded.
+    """Train on a part of the data set, such as `prune(el2n_scores(...), keep=0.5)`.
 
-    Args:
-        subset: the part to train on, such as `prune(el2n_scores(...), keep=0.5)`.
+    The rest is never loaded.
 
     Source:
         Paul et al. 2021, arXiv:2107.07075.
@@ -120,12 +115,8 @@ def selective_backprop(
 
     Args:
         rate: share of the examples to train on, in (0, 1]. Pass either `rate` or `beta`.
-        beta: selectivity, at least 0. With 0, all is kept; with 1, about 1/2; with 2, about 1/3.
-        draw: as for `random_backprop`. The paper uses `"bernoulli"`.
-        history: number of recent losses that a new loss is ranked against; the paper's R.
-        warmup_epochs: number of epochs at the beginning that train on everything.
-        start: fraction of training, in [0, 1), before which everything is trained on.
-        end: fraction of training, in (`start`, 1], from which everything is trained on again.
+        beta, draw, history: as for `selectors.Percentile`. The paper uses `draw="bernoulli"`.
+        warmup_epochs, start, end: when to select, as for `Schedule`.
         scorer: computes the losses to rank.
 
     Source:
@@ -167,17 +158,10 @@ def stale_sb(
     example and epoch, scoring costs on average `1 / epochs` of a forward pass.
 
     Args:
-        rate, draw, scorer: as for `selective_backprop`.
-        epochs: n, the number of epochs for which a score is used; at least 1.
-        spread: True scores another 1/n of the examples per epoch; False scores all every n epochs.
-        recorded: whether training losses count as scores, too. If so, record them as for
-            `recorded_sb`.
-        history: number of recent scores that a new score is ranked against. In epochs without
-            scoring, examples are ranked against each other.
+        rate, draw, history, scorer: as for `selective_backprop`. In epochs without scoring,
+            examples are ranked against each other.
+        epochs, spread, recorded: as for `scorers.Stale`.
         schedule: when to select; by default from the second epoch on.
-
-    Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
     """
     scorer = scorers.Stale(scorer, epochs, spread, recorded)
     return Strategy("stale-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -196,9 +180,7 @@ def predicted_sb(
 
     Args:
         rate, draw, history, schedule: as for `stale_sb`.
-        predictor: predicts an example's next score from its last scores: `Average()` or, with
-            scikit-learn installed, `GaussianProcess()`.
-        epochs: number of epochs after which an example is scored again; at least 2.
+        predictor, epochs: as for `scorers.Predicted`.
     """
     scorer = scorers.Predicted(Forward(), predictor, epochs)
     return Strategy("predicted-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -219,9 +201,7 @@ def recorded_sb(
 
     Args:
         rate, draw, schedule: as for `stale_sb`.
-        max_age: number of epochs for which an example's loss is used. After these, the example
-            gets the highest score, so it is trained on as soon as `rate` allows. None sets no
-            limit.
+        max_age: as for `scorers.Recorded`.
     """
     return Strategy("recorded-sb", Recorded(max_age), _ranking(rate, draw), schedule)
 
@@ -238,12 +218,8 @@ def proxy_sb(
     """Selective-Backprop by the losses of a small model, trained on the same batches as your model.
 
     Args:
-        make_model: returns a new small model, which takes the same batches as yours.
-        make_optimizer: takes the small model's parameters and returns an optimiser for them.
+        make_model, make_optimizer: as for `scorers.Proxy`.
         rate, draw, history, schedule: as for `stale_sb`.
-
-    Source:
-        Coleman et al. 2020, arXiv:1906.11829. The paper trains the small model beforehand.
     """
     scorer = scorers.Proxy(make_model, make_optimizer)
     return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -255,7 +231,7 @@ def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) ->
     Args:
         subset: the part of the data set to keep, such as `prune(el2n_scores(...), keep=0.8)`.
         rate: share of this part to train on, in (0, 1].
-        schedule: when to select; by default from the second epoch on.
+        schedule: as for `stale_sb`.
     """
     ranking = _ranking(rate, Draw.EXACT)
     return Strategy("diet-sb", Forward(), ranking, schedule).within(subset)
@@ -275,12 +251,9 @@ def kath18(
     schedule decides by these outputs when to sample. Without outputs it needs extra forward passes.
 
     Args:
-        presample: number of examples that are scored for each row of a batch, more than 1; the
-            paper's B / b.
+        presample, bias: as for `selectors.Proportional`.
         measure: how examples are scored: by `"error-norm"` (the paper's upper bound of the
             gradient's norm) or by `"loss"`. An example is drawn in proportion to its score.
-        bias: in [0, 1]. A row that is drawn from n examples, with probability `p`, has the weight
-            `(n * p) ** -bias`. With 1, the gradient is unbiased. With 0, all weights are 1.
         schedule: when to sample. By default, only while sampling lowers the variance of the
             gradient enough to pay for scoring (`VarianceGate`).
 
@@ -302,10 +275,7 @@ def infobatch(
     losses to `SelectiveLoader.record`, and train on the losses times `selection.weights`.
 
     Args:
-        prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
-            paper's r. A kept example below the mean has the weight `1 / (1 - prune)`.
-        longer_steps: True uses these weights, as published, which lengthens optimiser steps: their
-            mean is above 1. False scales weights down, for an unbiased gradient.
+        prune, longer_steps: as for `selectors.BelowMean`. True is the paper's.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. For this, pass `epochs=` to the loader.
 
@@ -325,20 +295,15 @@ def kakurenbo(
     """Leave out the easiest examples: those that the model predicts correctly and confidently.
 
     At the end of each epoch, a forward pass scores the examples that were left out. Those that the
-    model has forgotten are trained on again. Use `SelectiveLoader.loss_fn` as the loss of your
-    loop, or call `SelectiveLoader.record`. Pass `epochs=` to the loader.
+    model has forgotten are trained on again. Record losses as for `recorded_sb`; pass `epochs=`.
 
     Args:
-        share: the largest share of the examples to leave out, in (0, 1), lowest losses first. It
-            falls during training (`selectors.Hide`).
-        confidence: an example is left out only if the model predicts its true class with at least
-            this probability, in [1/2, 1).
+        share, confidence: as for `selectors.Hide`.
         scorer: scores the examples that were left out.
         schedule: when to leave examples out; by default from the second epoch on.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102. To follow the paper, also divide the learning rate by
-        the share that is trained on.
+        Nguyen et al. 2023, arXiv:2310.10102.
     """
     easiest = selectors.Hide(share, confidence)
     return Strategy("kakurenbo", Recorded(rescore=scorer), easiest, schedule)
@@ -349,12 +314,11 @@ def easy_skip(
 ) -> Strategy:
     """Skip examples whose label the model is sure of, each for at most four epochs in a row.
 
-    An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
-    `loss` is the example's loss when it was last trained on. A kept example has the weight
-    `odds ** -0.5`. Losses are recorded, and weights used, as for `infobatch`.
+    An example's loss is the one when it was last trained on. Losses are recorded, and weights used,
+    as for `infobatch`.
 
     Args:
-        floor: the lowest probability of being kept, in (0, 1].
+        floor: as for `selectors.Confident`.
         schedule: when to skip; by default after the first quarter and before the last sixth of
             training. For this, pass `epochs=` to the loader.
     """
@@ -370,15 +334,11 @@ def rho_loss(
 ) -> Strategy:
     """Train on the examples whose loss is furthest above their loss in a reference model.
 
-    The reference model predicts these examples well, and yours does not yet. Batches are chosen
-    from windows, as by `top_k`.
+    The reference model predicts these examples well, and yours does not yet.
 
     Args:
-        reference: the reference model's loss for each example of the data set, `[example]`. Train
-            this model beforehand, on other examples.
+        reference, scorer: as for `scorers.Excess`. The reference may be a tensor, `[example]`.
         rate, schedule: as for `top_k`.
-        scorer: computes your model's losses. `Recorded()` takes them from training, so examples
-            are selected before they are loaded.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).
@@ -398,16 +358,14 @@ def tail_sft(
     """Skip the examples whose loss has fallen furthest since training began.
 
     The model fits these examples already, so training focuses on the others. An example's score is
-    its last training loss minus its initial loss. Batches are chosen from windows, as by `top_k`,
-    and losses are recorded as for `recorded_sb`: of a text, the mean of its tokens' losses.
+    its last training loss minus its initial loss. Losses are recorded as for `recorded_sb`: of a
+    text, the mean of its tokens' losses.
 
     Args:
         rate: as for `top_k`.
         initial: the losses before training, `[example]`; `example_losses` computes them. With
             None, each example's first training loss is used.
-        max_age: as for `recorded_sb`.
-        schedule: when to skip; by default from the second epoch on, since the first epoch records
-            the losses.
+        max_age, schedule: as for `recorded_sb`.
 
     Source:
         Malladi et al. 2026, arXiv:2608.25756 (TailSFT). The default rate is that of TRL's example.
@@ -432,8 +390,7 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
     Args:
-        scorer: scores the examples. `Forward()` computes each example's loss;
-            `Recorded(max_age=4)` remembers training losses.
+        scorer: scores the examples, such as `Forward()` or `Recorded(max_age=4)`.
         schedule: when to leave examples out; by default always.
 
     Source:

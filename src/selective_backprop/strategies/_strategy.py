@@ -34,9 +34,6 @@ class Strategy:
         selector: chooses examples by their scores.
         schedule: when to select; by default always.
         subset: the part of the data set to use, during warm-up too; None for the whole data set.
-
-    Raises:
-        ConfigurationError: if an argument has the wrong type, or the parts do not fit together.
     """
 
     name: str
@@ -79,11 +76,7 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return a copy that uses only a part of the data set, such as `prune(scores, keep=0.5)`.
-
-        Raises:
-            ConfigurationError: if `subset` is not a `Subset`.
-        """
+        """Return a copy that uses only a part of the data set, as `prune(…)` returns."""
         check_instance("subset", subset, Subset, SUBSET)
         return replace(self, subset=subset)
 
@@ -100,10 +93,7 @@ def check_strategy(strategy: Any) -> Strategy:
 
 
 def check_loss(strategy: Strategy, name: str | None) -> None:
-    """Refuse a loss that is known to be no cross-entropy, if the strategy would treat it as one.
-
-    `name` is the name of such a loss; None stands for other losses.
-    """
+    """Refuse the loss `name`, which is known to be no cross-entropy, where one is needed."""
     if name is not None and strategy.selector.terms.confidence:
         raise ConfigurationError(
             f"{strategy.name} takes exp(-loss) as the probability of the true class, and {name} is "
@@ -116,9 +106,8 @@ def has_collective_forward(
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
-    They must if the scoring forward pass waits for every rank, as each forward pass with FSDP does.
-    A strategy that then cannot ensure equal numbers of candidates is refused. `measured` says that
-    each rank asks a function of the user's how far training is.
+    They must if the scoring pass waits for every rank. A strategy that cannot ensure it is refused.
+    `measured` says that each rank asks a function of the user's how far training is.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores or not needs.model:

@@ -28,17 +28,12 @@ SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possib
 
 
 class ExcessLosses:
-    """Makes one loss per example of `excess_losses`, for `ExampleLosses`.
-
-    The first batch raises an error if the loss cannot be a cross-entropy, and warns if the user
-    wrote a loss that is none.
-    """
+    """Makes one loss per example of `excess_losses`; the first batch is checked and warned of."""
 
     def __init__(self) -> None:
         self._labels: bool | None = None  # whether the user wrote a loss of yes-or-no labels
 
     def __call__(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example of a batch, from the losses of its positions."""
         if self._labels is None:
             own = name_of(loss.given)[0] not in OF_CLASSES | OF_LABELS
             self._labels = False  # also if an error is raised now
@@ -110,10 +105,10 @@ def _excess_of_labels(loss_fn: LossFunction | None, losses: Tensor, targets: Any
 def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
     """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
 
-    Targets, if any, must be probabilities, or NaN for unknown labels. No loss of an example may be
-    below the lowest possible cross-entropy. If the user wrote the loss (`own`), this may be above
-    0. Soft targets may then be classes or yes-or-no labels, their losses summed or averaged; the
-    mean entropy of yes-or-no labels is the lowest of these cases. The CPU waits for the GPU.
+    Targets, if any, must be probabilities, or NaN for unknown labels. No loss may be below the
+    lowest possible cross-entropy. If the user wrote the loss (`own`), this may be above 0: soft
+    targets may be classes or yes-or-no labels, their losses summed or averaged, of which the mean
+    entropy of yes-or-no labels is the lowest. The CPU waits for the GPU.
     """
     found, lowest = None, 0.0
     soft = isinstance(targets, Tensor) and targets.is_floating_point()
@@ -140,11 +135,10 @@ def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
 
 
 def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:
-    """Return whether the user's own loss is a cross-entropy of yes-or-no labels, by its numbers.
+    """Return whether the user's own loss is a cross-entropy of labels; warn if it is none at all.
 
-    Warn if it is no cross-entropy. Either outputs and losses must have the shape of the labels. Or
-    outputs are `[row, class, ...]`, targets are classes, `[row, ...]`, and losses have the shape of
-    either; other losses are not judged. The CPU waits for the GPU.
+    Either outputs and losses have the shape of yes-or-no labels. Or outputs are `[row, class, …]`,
+    targets are classes, `[row, …]`, and losses have the shape of either. Others are not judged.
     """
     if not all(isinstance(each, Tensor) for each in (losses, outputs, targets)):
         return False
@@ -172,11 +166,10 @@ def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:
             return labels
     warn(
         "the loss function returns no cross-entropies of these outputs and targets, but the "
-        "strategy takes exp(-loss) for the probability of the targets. If your loss adds label "
-        "smoothing or weights, pass these to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss "
-        "instead: what they add is then not recorded. With another loss, pass with_selection=True "
-        "to the loader, train on (selection.weights * losses).mean(), and call "
-        "loader.record(selection, cross_entropies)"
+        "strategy takes exp(-loss) for the probability of the targets. Pass label smoothing and "
+        "weights to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss: what they add is not recorded. "
+        "With another loss, pass with_selection=True to the loader, train on "
+        "(selection.weights * losses).mean(), and call loader.record(selection, cross_entropies)"
     )
     return False
 

@@ -119,8 +119,7 @@ def risen(losses: Losses, classes: Classes, power: float) -> Losses:
     """Return the losses, with those below ln 2 raised, at most to ln 2.
 
     A loss l stands for an error e = 1 - exp(-l). Errors on the majority class are first multiplied
-    by its factor. Then e becomes (1/2) (2 e)^power: unchanged for 1, and for 0 it is 1/2, the error
-    of an example that is not learned.
+    by its factor. Then e becomes (1/2) (2 e)^power: for 1 unchanged, for 0 that of the unlearned.
     """
     low = losses < EVEN
     # 2 e, in [0, 1). `expm1` keeps the digits of small losses. Rounding, or the removal of label
@@ -135,10 +134,9 @@ def risen(losses: Losses, classes: Classes, power: float) -> Losses:
 
 
 def find_majority(classes: Classes) -> tuple[np.float32, np.float32]:
-    """Return the class of more than half of the examples, and the factor for errors on it.
+    """Return the class of more than half of the examples, NaN if none, and its errors' factor.
 
-    Unknown classes are NaN and do not count. If there is no such class, NaN is returned. Among many
-    examples, a class with hardly more than half of them may be missed.
+    Unknown classes are NaN. Of many examples, a class of hardly more than half may be missed.
     """
     some = classes[sample(len(classes))]
     some = np.append(some[~np.isnan(some)], np.float32(np.nan))  # the highest
@@ -165,9 +163,9 @@ def given_up(losses: Float32[np.ndarray, "lag example"], classes: Classes, share
     An example *recovers* if its loss was above ln 2 and its next loss is not. The higher a loss,
     the fewer do, and mislabelled examples hardly ever do; but this takes some epochs to see.
 
-    All of an example's last losses must reach the lowest such limit. They are newest first, at
-    least two rows; missing losses are NaN. A class loses no example before half of it is learned.
-    Unknown classes are NaN, and count as one class.
+    All of an example's last losses, newest first and at least two, must reach the lowest such
+    limit; missing ones are NaN. A class loses no example before half of it is learned. Unknown
+    classes are NaN, and count as one class.
     """
     limit = _limit(losses[:, sample(losses.shape[1])], share)
     if limit == np.inf:
@@ -199,8 +197,8 @@ def _limit(losses: Float32[np.ndarray, "lag example"], share: float) -> float:
 def highest(newest: Losses, classes: Classes, share: float) -> Rows:
     """Return the examples with the highest last losses above ln 2: `share` of those that have one.
 
-    A class loses no example before half of its right labels are learned; the share of wrong labels
-    is assumed to be the same in each class. Missing losses and unknown classes are NaN.
+    A class loses none before half of its right labels are learned, of which each class is assumed
+    to have the same share. Missing losses and unknown classes are NaN.
     """
     some = newest[sample(len(newest))]
     some = some[~np.isnan(some)]
@@ -210,14 +208,10 @@ def highest(newest: Losses, classes: Classes, share: float) -> Rows:
 
 
 def _half_learned(newest: Losses, classes: Classes, lost: Rows, right: float = 1.0) -> np.ndarray:
-    """Return which `lost` examples are of a class with at least half of its right labels learned.
-
-    `right` is the share of right labels in each class.
-    """
+    """Return which `lost` are of a class that has learned half of its share of `right` labels."""
     first, last = (np.nan_to_num(f.reduce(classes)) for f in (np.fmin, np.fmax))
     # If class numbers are far apart, the highest count as one class, so that counts stay few.
     most = min(int(last - first) + 1, len(classes))
-
     numbered = np.minimum(classes.astype(np.float64) - first + 1.0, most)
     places = np.nan_to_num(numbered).astype(np.int64)  # 0 is the class of those without any
     known = np.bincount(places[np.isfinite(newest)], minlength=most + 1)

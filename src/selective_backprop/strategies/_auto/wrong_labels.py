@@ -1,10 +1,10 @@
 """The share of wrong labels, estimated from predictions for examples not yet trained on.
 
-In the first epoch, the model predicts each label before it trains
-on it. A label is *improbable* if the model gives it a probability below a limit. Three shares of
-improbable labels are compared: the share seen, the share expected of a calibrated model if all
-labels are right, and the share among random labels. Together they give the share of labels that
-were drawn at random, as wrong labels often are:
+In the first epoch, the model predicts each label before it trains on it. A label is *improbable*
+if the model gives it a probability below a limit. Three shares of improbable labels are compared:
+the share seen, the share expected of a calibrated model if all labels are right, and the share
+among random labels. Together they give the share of labels that were drawn at random, as wrong
+labels often are:
 
     share = (seen - expected) / (random - expected)
 
@@ -41,8 +41,7 @@ class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
     In the first half, the model has learned too little. Wrong labels that the model finds plausible
-    are missed, such as those of a similar class. At most 256 batches of a long epoch are used. The
-    host does not wait for the device before the epoch ends.
+    are missed, such as those of a similar class. At most 256 batches of a long epoch are used.
     """
 
     def __init__(self) -> None:
@@ -113,14 +112,11 @@ class LabelNoise:
         return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to continue later."""
         sums = None if self._sums is None else self._sums.clone()
         counts = {"every": self._every, "batches": self._batches}
         return {"sums": sums, "totals": self.totals, **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`. A state that is refused changes nothing."""
-
         def read(saved: Saved, *shape: int) -> Tensor | None:
             if saved.value is None:
                 return None
@@ -177,10 +173,9 @@ def _moments(
 
 
 def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"], Tensor] | None:
-    """Return the probabilities of the classes, and the labels; None for other kinds of outputs.
+    """Return class probabilities and labels of logits; None for other kinds of outputs.
 
-    Outputs are logits, `[row, class]`, with class indices as targets, negative in rows to ignore;
-    or `[row]`, with floats of 0 and 1.
+    Logits are `[row, class]`, targets class indices, negative to ignore; or `[row]`, and 0 or 1.
     """
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)) or not outputs.ndim:
         return None
