@@ -243,7 +243,6 @@ def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
 
 
 def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> list[Sequence[Arm]]:
-    """Return each arm that is judged, with the one that it is compared with."""
     if not keys:
         return [()]
     pattern, *other = keys

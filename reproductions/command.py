@@ -198,5 +198,4 @@ def main(
 
 
 def _names(given: str | None) -> list[str]:
-    """Return the names of a comma-separated list."""
     return [name.strip() for name in (given or "").split(",") if name.strip()]

@@ -82,13 +82,11 @@ class PaperOrder(training.Order):
 
     @cached_property
     def _recorded(self) -> frozenset[str]:
-        """The names of the records."""
         paths = record_paths(self.folder) if self.folder.is_dir() else []
         return frozenset(path.name for path in paths)
 
     @cached_property
     def _seeds(self) -> tuple[int, ...]:
-        """The seeds of the records."""
         names = (name.rpartition("-seed")[2].partition("-")[0] for name in self._recorded)
         return tuple(sorted({int(name) for name in names if name.isdecimal()}))
 
@@ -390,7 +388,6 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
 
 
 def _overview(name: str, section: str) -> tuple[str, ...]:
-    """Return the row of a section in the page's first table."""
     parts = [f"## {name}: (.+)", r"Measured: (.+)\.", r"Verdict: (.+)\."]
     found = [re.search(f"^{part}$", section, re.MULTILINE) for part in parts]
     decided = f"{Verdict.HOLDS}|{Verdict.FAILS}"

@@ -198,8 +198,6 @@ class Scale:
         return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
     def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
-        """Return a scale with changed settings, except those of some fields."""
-
         def new(found: Any) -> Any:
             if isinstance(found, tuple):
                 return tuple(map(new, found))
@@ -288,7 +286,6 @@ def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
 
 
 def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return shorter traditional training, with its schedule shortened too."""
     (share, dash), epochs = SHORTENED[key], setting.recipe.epochs
     budget = cost_of_sb(setting) if share is None else share * epochs
     run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))

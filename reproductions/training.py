@@ -25,9 +25,8 @@ from selective_backprop_lab.recipe import Recipe
 from selective_backprop_lab.records.lines import read_fields
 from selective_backprop_lab.records.provenance import hardware, write_record
 from selective_backprop_lab.records.schema import is_recorded, utc_now
-from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.grid import RunStore, run_grid
 from selective_backprop_lab.runner.progress import RunProgress, spell
-from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.run_config import RunConfig
 
 ROUNDS = 6  # fewer have no 95 % interval

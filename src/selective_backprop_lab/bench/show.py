@@ -55,7 +55,6 @@ def _draw_strategies(axes: Axes, findings: Findings) -> None:
 
 
 def _fitted(found: Row) -> dict[str, float]:
-    """Scale the medians of the phases, so that they add up to the median of the epoch."""
     scale = found["relative"]["median"] / sum(found["phases"].values())
     return {name: share * scale for name, share in found["phases"].items()}
 

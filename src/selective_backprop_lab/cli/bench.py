@@ -1,9 +1,11 @@
-"""The command `bench`: measure what scoring and selecting cost on this machine."""
+"""The commands `bench` and `advise`: what selection costs here, and whether `auto` pays on data."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import torch
+from torch import nn
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import bench_recipe, make_workload
@@ -20,7 +22,9 @@ from selective_backprop_lab.cli.options import (
     BatchSize,
     Device,
     Json,
+    Limit,
     Model,
+    Noise,
     Rate,
     Root,
     Threads,
@@ -28,8 +32,11 @@ from selective_backprop_lab.cli.options import (
     given,
     option,
 )
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.folders import make_folder, writing_out
-from selective_backprop_lab.recipe import Precision
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.recipe import Precision, find_recipe
 from selective_backprop_lab.training.process import limit_threads
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -90,3 +97,35 @@ def bench(
         draw_bench(findings, out)
     written = [out] if json is None else [out, json]
     console.print(f"Written: {', '.join(map(str, written))}.", soft_wrap=True)
+
+
+def advise(
+    data: Annotated[str, option("NAME", DATA)] = "digits",
+    root: Root = None,
+    seconds: Annotated[float, option("N", "About how many seconds to take.")] = 40.0,
+    epochs: Annotated[
+        int | None,
+        option("N", "Number of epochs that you plan to train. Default: the recipe's.", min=1),
+    ] = None,
+    limit: Limit = None,
+    noise: Noise = 0.0,
+    json: Json = None,
+) -> None:
+    """Say whether `auto` pays on your data.
+
+    Looks for copies, rare classes and wrong labels. Prints at most four lines: whether to select,
+    why, what is in the data, and the code to write. Trains nothing.
+    """
+    check_record(json)
+    recipe = given(find_recipe(look_here(data)), epochs=epochs)
+    noisy = Composition(noise=noise)(datasets.load(recipe.data, root=root, limit=limit))
+    loader = make_loader(noisy, batch_size=recipe.batch_size, seed=0)
+    with console.status(f"looking at the data for at most about {seconds:g} s"):
+        advice = sb.guide.advise(
+            loader, nn.CrossEntropyLoss(), epochs=recipe.epochs, seconds=seconds
+        )
+    # Lines of code must not be wrapped.
+    console.print(str(advice), soft_wrap=True, markup=False, highlight=False)
+    save_record(json, {"data": recipe.data, **asdict(advice)})
+    if json is not None:
+        console.print(f"Written: {json}.", soft_wrap=True)

@@ -205,7 +205,6 @@ def _draw_interval(
     sign: str = "",
     **dot: Any,
 ) -> bool:
-    """Draw a mean with its interval; beyond the edge, only write the number, and return False."""
     if mean > edge:
         place: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
         axes.text(1, row, f"{mean:{sign}.1f} ▸", transform=axes.get_yaxis_transform(), **place)
