@@ -40,12 +40,10 @@ class Experiment:
         return Published(name, net.model, net.epochs, 128, examples, net.augmentation.cutout)
 
 
-def _augmentation(border: str = Border.MIRROR, **row: Any) -> Augmentation:
-    return Augmentation(border=Border(border), **row)
-
-
 _KINDS: dict[str, Callable[[Any], Any]] = {
-    "augmentation": lambda row: _augmentation(**row),
+    "augmentation": lambda row: Augmentation(
+        **row | {"border": Border(row.get("border", Border.MIRROR))}
+    ),
     "precision": Precision,
     "rates": Rates,
 }

@@ -9,6 +9,7 @@ from torch import nn
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import bench_recipe, make_workload
+from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import (
     check_record,
     console,
@@ -16,21 +17,6 @@ from selective_backprop_lab.cli.command_line import (
     find_model,
     look_here,
     save_record,
-)
-from selective_backprop_lab.cli.options import (
-    DATA,
-    BatchSize,
-    Device,
-    Json,
-    Limit,
-    Model,
-    Noise,
-    Rate,
-    Root,
-    Threads,
-    TrainingPrecision,
-    given,
-    option,
 )
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.composition import Composition
@@ -43,27 +29,27 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def bench(
-    data: Annotated[str, option("NAME", DATA)] = "digits",
-    model: Model = None,
-    root: Root = None,
-    batch_size: BatchSize = None,
-    precision: TrainingPrecision = Precision.FP32,
-    threads: Threads = 1,
-    device: Device = None,
-    json: Json = None,
-    rate: Rate = 1 / 3,
+    data: Annotated[str, options.option("NAME", options.DATA)] = "digits",
+    model: options.Model = None,
+    root: options.Root = None,
+    batch_size: options.BatchSize = None,
+    precision: options.TrainingPrecision = Precision.FP32,
+    threads: options.Threads = 1,
+    device: options.Device = None,
+    json: options.Json = None,
+    rate: options.Rate = 1 / 3,
     seconds: Annotated[
         float,
-        option(
+        options.option(
             "N",
             "Start no round after this many seconds, but run at least six rounds. Measuring ends "
             "earlier if every ratio of times is known within 1 %.",
             min=0,
         ),
     ] = 120.0,
-    out: Annotated[Path, option("FILE", "File of the figure. Its suffix sets the format.")] = Path(
-        "bench.png"
-    ),
+    out: Annotated[
+        Path, options.option("FILE", "File of the figure. Its suffix sets the format.")
+    ] = Path("bench.png"),
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
@@ -81,7 +67,7 @@ def bench(
     check_record(json)
     limit_threads(threads)
     chosen = {"model": find_model(model), "batch_size": batch_size, "precision": precision}
-    recipe = given(bench_recipe(look_here(data)), **chosen)
+    recipe = options.given(bench_recipe(look_here(data)), **chosen)
     with console.status("making and training a model") as status:
         place = torch.device(find_device(device))
         workload = make_workload(recipe, rate=rate, device=place, root=root)
@@ -100,16 +86,18 @@ def bench(
 
 
 def advise(
-    data: Annotated[str, option("NAME", DATA)] = "digits",
-    root: Root = None,
-    seconds: Annotated[float, option("N", "About how many seconds to take.")] = 40.0,
+    data: Annotated[str, options.option("NAME", options.DATA)] = "digits",
+    root: options.Root = None,
+    seconds: Annotated[float, options.option("N", "About how many seconds to take.")] = 40.0,
     epochs: Annotated[
         int | None,
-        option("N", "Number of epochs that you plan to train. Default: the recipe's.", min=1),
+        options.option(
+            "N", "Number of epochs that you plan to train. Default: the recipe's.", min=1
+        ),
     ] = None,
-    limit: Limit = None,
-    noise: Noise = 0.0,
-    json: Json = None,
+    limit: options.Limit = None,
+    noise: options.Noise = 0.0,
+    json: options.Json = None,
 ) -> None:
     """Say whether `auto` pays on your data.
 
@@ -117,7 +105,7 @@ def advise(
     why, what is in the data, and the code to write. Trains nothing.
     """
     check_record(json)
-    recipe = given(find_recipe(look_here(data)), epochs=epochs)
+    recipe = options.given(find_recipe(look_here(data)), epochs=epochs)
     noisy = Composition(noise=noise)(datasets.load(recipe.data, root=root, limit=limit))
     loader = make_loader(noisy, batch_size=recipe.batch_size, seed=0)
     with console.status(f"looking at the data for at most about {seconds:g} s"):
