@@ -12,7 +12,7 @@ from selective_backprop_lab.budget import Budget, ScheduleBasis
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Precision, Rates, Recipe
-from selective_backprop_lab.report.styles import Style, strategy_colours
+from selective_backprop_lab.report.panels import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.probes import Probe
 from selective_backprop_lab.training.run_config import RunConfig

@@ -24,8 +24,7 @@ from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.report.panels import spread
-from selective_backprop_lab.report.styles import Style
+from selective_backprop_lab.report.panels import Style, spread
 
 _REPORTED = Path(__file__).with_name("reported.toml")
 # The rows of table 1, and the name of the quote with the seconds per epoch of each.

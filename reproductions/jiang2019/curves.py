@@ -21,8 +21,7 @@ from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop_lab.report.panels import INK, scale_error
-from selective_backprop_lab.report.styles import span, strategy_colours
+from selective_backprop_lab.report.panels import INK, scale_error, span, strategy_colours
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8

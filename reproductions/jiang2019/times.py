@@ -36,8 +36,7 @@ from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop_lab.analysis.verdict import Verdict, is_above
-from selective_backprop_lab.report.panels import INK
-from selective_backprop_lab.report.styles import PHASE_COLOURS
+from selective_backprop_lab.report.panels import INK, PHASE_COLOURS
 
 # The parts of the paper's bars, from the phases that are metered; the first gives the colour.
 PARTS: Mapping[str, tuple[str, ...]] = {

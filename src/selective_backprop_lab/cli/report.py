@@ -38,7 +38,7 @@ def report(
 
     If something is wrong with a record, a warning and the page say what.
     """
-    from selective_backprop_lab.analysis.loading import read_comparable
+    from selective_backprop_lab.analysis.comparison import read_comparable
 
     found, problems = read_comparable(runs)
     for problem in show(found, out or folder_of(runs[0]), problems):
@@ -48,9 +48,8 @@ def report(
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     """Print what runs show, draw the page (into a folder, all), and return all problems."""
     # The modules that compute and draw take longer to import than all the rest of a command.
-    from selective_backprop_lab.analysis.comparison import compared
+    from selective_backprop_lab.analysis.comparison import compared, read_histories
     from selective_backprop_lab.analysis.findings import conclusion
-    from selective_backprop_lab.analysis.loading import read_histories
     from selective_backprop_lab.analysis.summary import comparison_table
     from selective_backprop_lab.analysis.tables import escaped
     from selective_backprop_lab.report.figures import draw_comparison

@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Template
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.loading import read_histories, read_same_data
+from selective_backprop_lab.analysis.comparison import read_histories, read_same_data
 from selective_backprop_lab.analysis.tables import Column, Table
 from selective_backprop_lab.data.folders import inside
 from selective_backprop_lab.records.example_history import ExampleHistory

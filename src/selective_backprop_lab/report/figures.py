@@ -30,7 +30,7 @@ from selective_backprop_lab.analysis.findings import gains
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted, final_error
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.report import panels
-from selective_backprop_lab.report.styles import BANDED, LEADERS, Style, ceiling, span, styles
+from selective_backprop_lab.report.panels import BANDED, LEADERS, Style, ceiling, span, styles
 
 
 def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "seconds") -> None:

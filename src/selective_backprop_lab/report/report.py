@@ -23,8 +23,7 @@ from selective_backprop_lab.records.example_history import EXTREMES, ExampleHist
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.report.figures import differences, drawn, overview
-from selective_backprop_lab.report.panels import FAINT, SETTINGS
-from selective_backprop_lab.report.styles import Style, styles
+from selective_backprop_lab.report.panels import FAINT, SETTINGS, Style, styles
 
 
 def write_report(

@@ -17,6 +17,7 @@ from PIL import Image
 
 from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.report import report as _report
+from selective_backprop_lab.report.panels import styles
 from selective_backprop_lab.report.report import (
     class_shares,
     draw_classes,
@@ -25,7 +26,6 @@ from selective_backprop_lab.report.report import (
     widest_classes,
     write_report,
 )
-from selective_backprop_lab.report.styles import styles
 
 NASTY = '<script>alert("x")</script>&</script><!--{{ 7 }}'
 GAIN = "The gain of each strategy"
