@@ -154,7 +154,7 @@ BESIDE_A_LOADER = r"for arrays.*\(x, y, sample_weight\)"
         (lambda: fit(np.zeros((5, 64)), np.zeros(4)), "same length.*4, 5.* rows"),
         (lambda: fit(*digits(), class_weight={0: 1.0}), "give sample_weight="),
         (lambda: fit(*digits(), validation_split=0.2), "give .*validation_data="),
-        (lambda: fit(*digits(), batch_size="16"), "batch_size='16'.*whole number"),
+        (lambda: fit(*digits(), batch_size="16"), "batch_size='16' of type str"),
         (lambda: fit(*digits(), shuffle="batch"), "True or False"),
         (lambda: SelectiveFit(net(), SB).stats, r"call fit\(\.\.\.\) first"),
     ],
