@@ -21,9 +21,9 @@ import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
-from reproductions.auto.page import adds_up, by_job, by_kind, compose, counts, made_of, summed
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged, read_results
+from reproductions.auto.study import adds_up, by_job, by_kind, compose, counts, made_of, summed
 from reproductions.drawing import save
 from reproductions.headline import draw_learned
 from reproductions.papers import committed, figures_at, gather

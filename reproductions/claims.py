@@ -243,7 +243,6 @@ def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
 
 
 def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> list[Sequence[Arm]]:
-    """Return each arm that is judged, with the one that it is compared with."""
     if not keys:
         return [()]
     pattern, *other = keys
@@ -309,10 +308,8 @@ def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any
 
 def is_within(found: Estimate, limit: float) -> Verdict:
     """Judge whether a quantity lies between both signs of a limit."""
-    sides = {is_below(found, limit), is_above(found, -limit)}
-    if Verdict.FAILS in sides:
-        return Verdict.FAILS
-    return Verdict.HOLDS if sides == {Verdict.HOLDS} else Verdict.OPEN
+    sides = is_below(found, limit), is_above(found, -limit)
+    return next((side for side in (Verdict.FAILS, Verdict.OPEN) if side in sides), Verdict.HOLDS)
 
 
 _SIDES = {"above": is_above, "below": is_below, "within": is_within}

@@ -24,11 +24,12 @@ from reproductions.papers import (
     list_figures,
     reproduce,
 )
-from reproductions.training import Order, default_jobs
+from reproductions.training import Order
 from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, find_device
 from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.names import find_name
+from selective_backprop_lab.records.provenance import hardware
 from selective_backprop_lab.training.process import limit_threads
 
 PROGRAM = "scripts/reproduce"
@@ -73,8 +74,7 @@ ScaleOption = Annotated[
         "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
         "MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 in bf16, half an "
         "hour on a GPU. gpu-50, gpu-200: ResNet-18 on CIFAR-10 for 50 or 200 epochs, minutes a "
-        "seed on a GPU. "
-        "full: the papers' own nets, data and lengths, days on a GPU.",
+        "seed on a GPU. full: the papers' own nets, data and lengths, days on a GPU.",
     ),
 ]
 Seeds = Annotated[
@@ -155,10 +155,11 @@ def main(
     limit_threads(threads)
     # To draw the runs of another machine, its device need not be here.
     where = device if device and from_records else find_device(device)
+    room = max(1, hardware()["cores"] // threads) if where == "cpu" else 1
     given: dict[str, Any] = {
         "device": where,
         "threads": threads,
-        "jobs": jobs or default_jobs(where, threads),
+        "jobs": jobs or room,
         "root": root,
         "command": shlex.join([PROGRAM, *sys.argv[1:]]),
         "trains": not from_records,
@@ -198,5 +199,4 @@ def main(
 
 
 def _names(given: str | None) -> list[str]:
-    """Return the names of a comma-separated list."""
     return [name.strip() for name in (given or "").split(",") if name.strip()]

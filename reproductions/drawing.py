@@ -26,11 +26,11 @@ from selective_backprop_lab.report.panels import (
     FAINT,
     INK,
     SETTINGS,
+    Style,
     draw_curve,
     entitle,
     label_ends,
 )
-from selective_backprop_lab.report.styles import Style
 
 FEW = 4  # curves whose bands do not cover each other
 LEAST = 5.6  # inches of a figure, for its caption

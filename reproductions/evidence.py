@@ -13,7 +13,7 @@ from reproductions.training import StepTimes
 from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.frame import frame_of
-from selective_backprop_lab.runner.run_store import load_data
+from selective_backprop_lab.runner.grid import load_data
 
 _NO_RUNS = frame_of(()).assign(key="")
 SAME = "is Traditional here"
@@ -40,7 +40,6 @@ class Panel:
         return self._by_key.get(key, self.runs[:0])
 
     def __contains__(self, key: str) -> bool:
-        """Return whether an arm has finished runs."""
         return key in self._by_key
 
     @cached_property

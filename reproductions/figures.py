@@ -92,8 +92,6 @@ def _asked_for(
     whole: bool = False,
     **_: object,
 ) -> dict[str, Any]:
-    """Return panels and timings with only the data and strategies that are asked for."""
-
     def asked(scale: Scale, recipe: Recipe) -> bool:
         return not scale.only or recipe.data in scale.only
 

@@ -89,7 +89,6 @@ def _panels(scale: str) -> Sequence[Panel]:
 
 
 def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
-    """Return how many times as fast an arm is as another on each data set, in cost."""
     return listed(
         f"{_times(log_speed(panel, panel[mine], panel[theirs], 'cost'))} on {panel.setting.title}"
         for panel in panels

@@ -78,17 +78,15 @@ class PaperOrder(training.Order):
         jobs = [self._shared[file] for file in self._shared if file in wanted]
         runs = [job for job in jobs if isinstance(job, RunConfig)]
         timings = [job for job in jobs if isinstance(job, StepTiming)]
-        return [*sorted(runs, key=lambda run: (run.seed, training.data_of(run))), *timings]
+        return [*sorted(runs, key=lambda run: (run.seed, run.recipe.data)), *timings]
 
     @cached_property
     def _recorded(self) -> frozenset[str]:
-        """The names of the records."""
         paths = record_paths(self.folder) if self.folder.is_dir() else []
         return frozenset(path.name for path in paths)
 
     @cached_property
     def _seeds(self) -> tuple[int, ...]:
-        """The seeds of the records."""
         names = (name.rpartition("-seed")[2].partition("-")[0] for name in self._recorded)
         return tuple(sorted({int(name) for name in names if name.isdecimal()}))
 
@@ -198,7 +196,7 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
     def row(name: str, title: str, jobs: Sequence[training.Job]) -> tuple[str, ...]:
         waiting = [job for job in jobs if training.file_of(job) not in done]
         time = spell(training.seconds_left(waiting, pace, order.jobs)) if waiting else "–"
-        data = sorted(set(map(training.data_of, jobs)))
+        data = sorted({job.recipe.data for job in jobs})
         mark = "*" if absent.keys() & set(data) else ""
         count = f"{len(jobs) - len(waiting)} of {len(jobs)}"
         return name, count, time + mark, title, ", ".join(data)
@@ -221,7 +219,7 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
     if order.trains:
         absent = training.absent_data(every, order.root)
         for figure in figures:
-            names = set(map(training.data_of, order.jobs_of([figure])))
+            names = {job.recipe.data for job in order.jobs_of([figure])}
             if names <= absent.keys():
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
         training.train_missing(console, every, order, order.folder, absent)
@@ -269,7 +267,7 @@ def _drawn(console: Console, figure: Figure, order: PaperOrder, absent: Mapping[
 def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evidence:
     """Return a figure's records, without panels of `absent` data sets, but with the reasons."""
     needed = order.jobs_of([figure])
-    jobs = [job for job in needed if training.data_of(job) not in absent]
+    jobs = [job for job in needed if job.recipe.data not in absent]
     there = {training.file_of(job).name for job in jobs if order.has(job)}
 
     def lacking(panel: Panel) -> str:
@@ -303,7 +301,7 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         return replace(found, arms=tuple(arms), absent=lost)
 
     planned = [p for p in figure.panels(order.scale) if p.setting.recipe.data not in absent]
-    names = {*map(training.data_of, needed)}
+    names = {job.recipe.data for job in needed}
     missing = [
         f"Left out, since {name} is not at hand: {absent[name]}" for name in absent if name in names
     ]
@@ -390,7 +388,6 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
 
 
 def _overview(name: str, section: str) -> tuple[str, ...]:
-    """Return the row of a section in the page's first table."""
     parts = [f"## {name}: (.+)", r"Measured: (.+)\.", r"Verdict: (.+)\."]
     found = [re.search(f"^{part}$", section, re.MULTILINE) for part in parts]
     decided = f"{Verdict.HOLDS}|{Verdict.FAILS}"

@@ -59,7 +59,6 @@ class _Running(RunningProbe):
 def _outputs(
     scene: ProbeContext, loader: DataLoader[Any]
 ) -> tuple[Float[Tensor, "example logit"], Int64[Tensor, " example"], Float[Tensor, " example"]]:
-    """Return the logits, labels and losses of the examples of a loader, in order."""
     batches = [
         (scene.model(inputs.to(scene.device)).float().cpu(), labels) for inputs, labels in loader
     ]

@@ -12,7 +12,7 @@ from selective_backprop_lab.budget import Budget, ScheduleBasis
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Precision, Rates, Recipe
-from selective_backprop_lab.report.styles import Style, strategy_colours
+from selective_backprop_lab.report.panels import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.probes import Probe
 from selective_backprop_lab.training.run_config import RunConfig
@@ -198,8 +198,6 @@ class Scale:
         return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
     def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
-        """Return a scale with changed settings, except those of some fields."""
-
         def new(found: Any) -> Any:
             if isinstance(found, tuple):
                 return tuple(map(new, found))
@@ -288,7 +286,6 @@ def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
 
 
 def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return shorter traditional training, with its schedule shortened too."""
     (share, dash), epochs = SHORTENED[key], setting.recipe.epochs
     budget = cost_of_sb(setting) if share is None else share * epochs
     run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))

@@ -23,11 +23,10 @@ from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Recipe
 from selective_backprop_lab.records.lines import read_fields
-from selective_backprop_lab.records.provenance import hardware, write_record
+from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import is_recorded, utc_now
-from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.grid import RunStore, run_grid
 from selective_backprop_lab.runner.progress import RunProgress, spell
-from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.run_config import RunConfig
 
 ROUNDS = 6  # fewer have no 95 % interval
@@ -135,7 +134,7 @@ def train_missing(
     """
     make_folder(folder)
     store = RunStore(folder, order.root, order.command, order.every)
-    possible = [job for job in needed if data_of(job) not in (absent or {})]
+    possible = [job for job in needed if job.recipe.data not in (absent or {})]
     done = [job for job in possible if is_done(job, folder)]
     waiting = [job for job in possible if job not in done]
     parts = [f"{len(needed)} runs: {len(done)} on record"]
@@ -168,11 +167,6 @@ def work_of(plan: RunConfig) -> float:
     return examples * share * plan.recipe.epochs
 
 
-def default_jobs(device: str, threads: int) -> int:
-    """Return how many runs there is room for at a time."""
-    return max(1, hardware()["cores"] // threads) if device == "cpu" else 1
-
-
 def file_of(job: Job, folder: Path = Path()) -> Path:
     """Return the path of a job's record, which identifies it."""
     return job.file(folder) if isinstance(job, StepTiming) else RunStore(folder).path(job)
@@ -186,15 +180,10 @@ def is_done(job: Job, folder: Path) -> bool:
     return RunStore(folder).has_finished(job)
 
 
-def data_of(job: Job) -> str:
-    """Return the name of the data set."""
-    return job.recipe.data
-
-
 def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
     """Return why each missing data set is missing, and what to do about it."""
     found: dict[str, str] = {}
-    for name in dict.fromkeys(map(data_of, needed)):
+    for name in dict.fromkeys(job.recipe.data for job in needed):
         try:
             datasets.load(name, root=root, limit=None)
         except (sb.DataError, sb.ConfigurationError) as error:

@@ -22,7 +22,7 @@ from benchmarks.case import Row, case, value
 from benchmarks.cases.steps import BATCH, RATE, WINDOW, Net
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import HEAD, Exchange, Head, Status
-from selective_backprop_lab.nets.small import resnet9
+from selective_backprop_lab.nets.models import resnet9
 
 CODE = "src/selective_backprop/_distributed"
 WIDTHS = (8, 16)

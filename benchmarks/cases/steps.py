@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 import selective_backprop as sb
 from benchmarks.case import Quantity, Rounds, case
-from selective_backprop_lab.nets.small import resnet9
+from selective_backprop_lab.nets.models import resnet9
 
 CORE = ("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 RULES = ("src/selective_backprop/selectors", "src/selective_backprop/_memory")

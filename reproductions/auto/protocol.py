@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from reproductions.auto.tuning import Cell, Tuned
-from selective_backprop_lab.analysis.queries import BASELINE
+import pandas as pd
+
+from selective_backprop_lab.analysis.queries import BASELINE, counted, last_tenth
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition, NoiseKind
@@ -65,6 +66,50 @@ UNITS = {  # a column of the lab's frame, and what it is multiplied by
     "100 × log-loss": ("test_loss", 100.0),
     "100 × bits per byte": ("test_loss", 100.0 / math.log(2.0)),  # recorded in nats
 }
+
+
+Cell = tuple[str, Budget]
+"""A strategy and a length."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The mean final error at each learning rate of a strategy at one length."""
+
+    errors: Mapping[float, float]  # by rate, rising; infinite if a seed diverged
+
+    @property
+    def rate(self) -> float:
+        """The rate of the lowest mean error, the lowest of equals."""
+        return min(self.errors, key=self.errors.__getitem__)
+
+    @property
+    def error(self) -> float:
+        """The lowest mean error."""
+        return self.errors[self.rate]
+
+    @property
+    def edge(self) -> int:
+        """1 if the best rate is the highest that was tried, -1 if it is the lowest, else 0."""
+        rates = [*self.errors]
+        return (self.rate == rates[-1]) - (self.rate == rates[0]) if len(rates) > 1 else 0
+
+
+def tuned(evaluations: pd.DataFrame, column: str = "error") -> dict[Cell, Tuned]:
+    """Return the learning rates of each strategy and length, judged by the mean over seeds.
+
+    Only finished runs count. A run that diverges leaves no finished record, so the error of a rate
+    is infinite if it lacks a seed of another rate.
+    """
+    cell = ["arm", "unit", "length"]
+    runs = last_tenth(counted(evaluations)).groupby([*cell, "learning_rate", "seed"])
+    ends: Any = runs[column].mean().fillna(math.inf).unstack("seed")
+    found = dict[Cell, Tuned]()
+    for (arm, unit, length), own in ends.groupby(level=cell):
+        errors = own.droplevel(cell).dropna(axis=1, how="all").mean(axis=1, skipna=False)
+        if errors.min() < math.inf:
+            found[arm, Budget(unit, length)] = Tuned(errors.fillna(math.inf).to_dict())
+    return found
 
 
 @dataclass(frozen=True)
@@ -204,7 +249,6 @@ class Stage:
 
 
 def _made(data: str, net: str = "", **row: Any) -> Workload:
-    """Return the workload of a row: fields of `Workload`, of its recipe and of its composition."""
     recipe = find_recipe(data)
     if net:
         size = min(64, recipe.batch_size)

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from reproductions.auto.protocol import ARMS, NULL, OURS, Stage, Workload
-from reproductions.auto.tuning import Cell, Tuned, tuned
+from reproductions.auto.protocol import ARMS, NULL, OURS, Cell, Stage, Tuned, Workload, tuned
 from reproductions.measures import together
 from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
 from selective_backprop_lab.analysis.queries import (
@@ -74,7 +73,6 @@ class Results:
         return _times(estimate([*self.ends(arm, length)]), self.workload.scale)
 
     def _difference(self, one: tuple[str, float], other: tuple[str, float]) -> Estimate:
-        """Return the final error of one minus that of another, in the workload's unit."""
         pair = self.of(*one), self.of(*other)
         least = resolution(*pair) if self.workload.column == "error" else 0.0
         found = estimate([*difference(self.ends(*one), self.ends(*other))], least)

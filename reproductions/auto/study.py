@@ -1,17 +1,42 @@
-"""Redo a stage of the study: find learning rates, train what is missing, then write its page."""
+"""A stage of the study: train what is missing, and write the page of its gains and losses."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 
+import pandas as pd
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto.page import HOW, adds_up, compose, counts
-from reproductions.auto.protocol import Stage, Workload
-from reproductions.auto.results import RUNS, find_rates, read_finished, read_results
+from reproductions.auto.protocol import (
+    ADDED,
+    ARMS,
+    INSTEAD,
+    NULL,
+    OURS,
+    SMOOTHED,
+    TEXT_ARMS,
+    Stage,
+    Workload,
+)
+from reproductions.auto.results import (
+    RUNS,
+    Judged,
+    Results,
+    find_rates,
+    judged,
+    read_finished,
+    read_results,
+)
 from reproductions.training import Order, absent_data, train_missing
+from selective_backprop_lab.analysis.estimates import VERDICTS, holm
+from selective_backprop_lab.analysis.facts import listed, seeds_of
+from selective_backprop_lab.analysis.queries import BASELINE
+from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.strategies import TREATMENTS
 from selective_backprop_lab.training.run_config import RunConfig
 
 
@@ -79,3 +104,168 @@ def _train_some(console: Console, what: str, plans: Sequence[RunConfig], order: 
         train_missing(console, plans, order, order.out / RUNS)
     except sb.LossError as error:  # the others are done, and a rate at which a run diverges is out
         console.print(f"Diverged, and left out:\n{error}", soft_wrap=True)
+
+
+HOW = (
+    f"A *gain* is the final error minus that of the best {BASELINE} training of any length up to "
+    "the same cost, averaged over seeds, with its 95 % interval. Below 0 is better. Bold marks "
+    "gains and losses that chance hardly explains; Holm's correction covers a strategy's jobs. "
+    "*As classes come* weighs each test class by its share of the training data. Where "
+    f"{OURS} gains, *passes* says how many times as long {BASELINE} training takes to reach the "
+    "same error."
+)
+CHANGE = "change in points: median, from, to"
+POINTS = "%"  # the unit of an error
+ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED)))
+"""All strategies of the study, as tables have them."""
+
+
+def compose(results: Sequence[Results]) -> str:
+    """Return the records of a stage, in Markdown."""
+    shown = [each for each in results if len(each.runs)]
+    absent = [each.workload.title for each in results if not len(each.runs)]
+    parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
+    if shown:
+        tables = [by_job(shown), added(shown)]
+        parts += [table.to_markdown().rstrip() for table in tables if table.rows]
+        parts.append(made_of(shown))
+    return "\n\n".join(parts) + "\n"
+
+
+def by_job(results: Sequence[Results]) -> Table:
+    """Return the final error of the best plain training in each job, and the strategies' gains.
+
+    The first row counts the jobs. Columns without entries are left out.
+    """
+    found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
+    rows = list[tuple[str, ...]]()
+    for each in results:
+        unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
+        for length in each.lengths:
+            title, rival = f"{each.workload.title} at {length:g}", each.rival(length)
+            assert rival is not None  # or the length would not be there
+            best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
+            own = found.get(OURS, {}).get(title)
+            more = ("", "") if own is None else (_as_classes_come(own), _passes(own))
+            cells = (_in_bold(jobs.get(title)) for jobs in found.values())
+            rows.append((f"{title}{unit}", best, *cells, *more))
+    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *found)
+    head += (f"{OURS}, as classes come", "passes")
+    if rows:
+        sums = (", ".join(_counted([*jobs.values()])[1:]) for jobs in found.values())
+        rows.insert(0, ("jobs: gains, level, loses", "", *sums, "", ""))
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    chosen = [[row[place] for place in kept] for row in rows]
+    title = f"Final error of the best {BASELINE} training, and gains (bold: more than chance)"
+    return Table([head[place] for place in kept], chosen, title)
+
+
+def by_kind(results: Sequence[Results]) -> Table:
+    """Return how often `auto` gains, is level and loses, by kind of data."""
+    every = judged(results)
+    names = sorted({job.results.workload.kind for job in every})
+    kinds = {name: [job for job in every if job.results.workload.kind == name] for name in names}
+    if every:
+        kinds["all"] = every
+        new = [job for job in every if job.results.workload.is_new]
+        if 0 < len(new) < len(every):
+            kinds[f"of these, on data not used to develop {OURS}"] = new
+    rows = [(kind, *summed(jobs)) for kind, jobs in kinds.items()]
+    if chance := judged(results, NULL):
+        name = f"all, {BASELINE} with other seeds: what chance does"
+        rows.append((name, *summed(chance)))
+    head = ("data", "jobs", "gains", "level", "loses", CHANGE)
+    return Table(head, rows, f"What {OURS} gains by kind of data")
+
+
+def counts(results: Sequence[Results]) -> Table:
+    """Return in how many jobs each strategy gains, is level and loses."""
+    rows = [(arm, *summed(judged(results, arm))) for arm in _arms(results)]
+    head = ("strategy", "jobs", "gains", "level", "loses", CHANGE)
+    return Table(head, rows, "Jobs in which each strategy gains, is level and loses")
+
+
+def added(results: Sequence[Results]) -> Table:
+    """Return in how many jobs `auto` ends lower with a rival than that rival alone."""
+    rows = []
+    for treatment in TREATMENTS:
+        pair = f"{OURS}+{treatment}", f"{BASELINE}+{treatment}"
+        every = (each.added(*pair, length) for each in results for length in each.lengths)
+        found = [each for each in every if each.seeds]
+        if found:
+            sides = Counter(VERDICTS.get(side, "–") for side in holm(found))
+            rows.append((treatment, str(len(found)), *(str(sides[v]) for v in VERDICTS.values())))
+    head = ("treatment", "jobs", "lower", "level", "higher")
+    return Table(head, rows, f"{OURS} with a treatment, against the treatment alone at equal cost")
+
+
+def adds_up(results: Sequence[Results]) -> Table:
+    """Return the gains of strategies, treatments and combinations where `ADDED` is tried.
+
+    Each is judged over all its jobs, as in the other tables.
+    """
+    chosen = [each for each in results if each.workload.adds]
+    titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.lengths]
+    rows = []
+    for arm in dict.fromkeys((*INSTEAD, *ADDED)):
+        jobs = {job.title: job for job in judged(results, arm)}
+        cells = [_in_bold(jobs.get(title)) for title in titles]
+        if arm not in (BASELINE, "random-backprop") and {*cells} != {"–"}:
+            rows.append((arm, *cells))
+    return Table(("gain of", *titles), rows, "What adds up, in bold where it gains or loses")
+
+
+def made_of(results: Sequence[Results]) -> str:
+    """Return the number of runs, their seeds and code, and where and how long they ran."""
+    tuning, ran = pd.concat([r.tuning for r in results]), pd.concat([r.runs for r in results])
+    runs = pd.concat([tuning, ran])
+    missing = sum(each.missing for each in results)
+    return escaped(
+        f"{len(ran):,} runs of seeds {seeds_of(sorted({*ran.seed}))}, and {len(tuning):,} "
+        f"that found learning rates; {missing:,} more are missing or diverged. The runs took "
+        f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
+        f"code {listed(dict.fromkeys(runs.code))}."
+    )
+
+
+def _in_bold(job: Judged | None) -> str:
+    if job is None:
+        return "–"
+    said = with_interval(job.gain, signed=True)
+    return f"**{said}**" if job.verdict in {"gains", "loses"} else said
+
+
+def _as_classes_come(job: Judged) -> str:
+    """Return the gain of `auto` with classes weighed by their shares of skewed training data."""
+    if not job.results.workload.composition.skew:
+        return ""
+    return with_interval(job.results.gain_as_classes_come(job.length), signed=True)
+
+
+def _passes(job: Judged) -> str:
+    if job.verdict != "gains":
+        return ""
+    found = job.results.passes(OURS, job.length)
+    longest = job.results.workload.lengths[-1]
+    return f"not within {longest:g}" if found is None else f"{found:.1f}"
+
+
+def _arms(results: Sequence[Results]) -> list[str]:
+    there = {arm for each in results for arm in each.runs.arm}
+    return [arm for arm in ORDER if arm in there and arm != BASELINE]
+
+
+def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
+    found = Counter(job.verdict for job in jobs)
+    return str(len(jobs)), *(str(found[verdict]) for verdict in VERDICTS.values())
+
+
+def summed(jobs: Sequence[Judged]) -> tuple[str, ...]:
+    """Return a row's cells: the jobs, how many gain, are level and lose, and the change.
+
+    The change is the median, lowest and highest gain of jobs that are judged by errors.
+    """
+    means = [job.gain.mean for job in jobs if job.results.workload.unit == POINTS]
+    ends = (median(means), min(means), max(means)) if means else ()
+    change = ", ".join(f"{mean:+.2f}".replace("-", "−") for mean in ends) or "–"
+    return *_counted(jobs), change

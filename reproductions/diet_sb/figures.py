@@ -24,8 +24,7 @@ from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.report.panels import spread
-from selective_backprop_lab.report.styles import Style
+from selective_backprop_lab.report.panels import Style, spread
 
 _REPORTED = Path(__file__).with_name("reported.toml")
 # The rows of table 1, and the name of the quote with the seconds per epoch of each.
@@ -124,7 +123,6 @@ def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | 
 
 
 def _ratios(panel: Panel) -> dict[str, Estimate]:
-    """Return the time per epoch of each method as a share of the baseline's, by key."""
     base = panel[BASELINE]
     found = {arm.key: ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
     return {key: each for key, each in found.items() if each is not None}
@@ -240,7 +238,6 @@ def _uses(panel: Panel) -> dict[int, Tensor]:
 
 
 def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Return the values of both for the seeds that both have."""
     return [(one[seed], other[seed]) for seed in one if seed in other]
 
 
@@ -289,7 +286,6 @@ def draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
 
 
 def _lowest_images(evidence: Evidence) -> tuple[Tensor, dict[str, list[int]]]:
-    """Return how often SB used each image, and the images of lowest score and combined rank."""
     ours, scored = evidence.panels
     scores = measures.standing(measures.mean_over(scored.runs, El2nRanks, "ranks"))
     counts = measures.mean_over(ours.runs, Selections, "counts")
@@ -329,7 +325,6 @@ def lowest_table(evidence: Evidence) -> Sequence[Table]:
 
 
 def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
-    """Return the percentage of each class that SB and EL2N leave out, a row for each seed."""
     data, epochs = ours.images, ours.setting.recipe.epochs
     shares = {
         "SB": {seed: 1 - counts / epochs for seed, counts in _uses(ours).items()},

@@ -21,8 +21,7 @@ from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop_lab.report.panels import INK, scale_error
-from selective_backprop_lab.report.styles import span, strategy_colours
+from selective_backprop_lab.report.panels import INK, scale_error, span, strategy_colours
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8
@@ -58,7 +57,6 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
 def _by_axis(
     evidence: Evidence, along: Sequence[str], draw: Callable[..., object]
 ) -> list[list[drawing.Cell | None]]:
-    """Return a row for each panel, along each axis in which it compares, or rows of two panels."""
     rows: list[list[drawing.Cell | None]] = []
     for panel in evidence.panels:
         beside = {axis: panel.timed if axis in measures.CLOCKS else panel for axis in along}
@@ -127,7 +125,6 @@ def _draw(
 
 
 def _draw_targets(axes: Axes, base: float, guessing: float) -> None:
-    """Draw multiples of Traditional's final error, the targets of table 1, as lines."""
     for factor in (each for each in FACTORS if each * base < guessing):
         height, place = factor * base, axes.get_yaxis_transform()
         axes.axhline(height, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
@@ -136,14 +133,12 @@ def _draw_targets(axes: Axes, base: float, guessing: float) -> None:
 
 
 def _drawn(panel: Panel) -> tuple[list[Arm], list[Arm]]:
-    """Return the arms with a line of their own, and those that share the line of Traditional."""
     arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
     same = [arm for arm in arms if panel.repeats_traditional(arm.key)]
     return [arm for arm in arms if arm not in same], same
 
 
 def _lines(evidence: Evidence) -> list[int]:
-    """Return how many lines each panel has."""
     return [len(_drawn(panel)[0]) for panel in evidence.panels]
 
 
@@ -173,7 +168,6 @@ def filtered_named(evidence: Evidence) -> Evidence:
 
 
 def _filtered(ends: pd.DataFrame) -> float:
-    """Return the share of the candidates that an arm did not train on, over all its runs."""
     return 1 - ends.trained.sum() / ends.candidates.sum()
 
 
@@ -278,7 +272,6 @@ def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
 
 
 def _compared(panel: Panel) -> Panel:
-    """Return a panel without the configurations that trained as Traditional does."""
     return panel.only(tuple(arm for arm in panel.arms if panel.gate_shut(arm.key) != SAME))
 
 

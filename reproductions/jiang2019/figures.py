@@ -35,15 +35,12 @@ Settings = Callable[[Scale], Iterable[Setting]]
 
 
 def _on(settings: Settings, lineup: Lineup, title: str = "{0.title}") -> Panels:
-    """Return the panels of settings with a lineup; `title` may name parts of a setting."""
     return lambda scale: [
         Panel(title.format(each), each, tuple(lineup(each))) for each in settings(scale)
     ]
 
 
 def _at(field: str, first: int | None = None) -> Settings:
-    """Return the settings of a field of a scale, or the first few."""
-
     def settings(scale: Scale) -> Sequence[Setting]:
         found = getattr(scale, field)
         return found[:first] if isinstance(found, tuple) else (found,)
@@ -56,8 +53,6 @@ def _inside(scale: Scale) -> Sequence[Setting]:
 
 
 def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
-    """Return a lineup of strategies, with a probe if there is one."""
-
     def lineup(setting: Setting) -> list[Arm]:
         arms = [make_arm(key, setting, **options) for key in keys]
         return [probed(each, probe) for each in arms] if probe else arms
@@ -111,14 +106,11 @@ def widened(rates: Sequence[float], best: float | None) -> list[float]:
 
 
 def _rated(scale: Scale) -> Sequence[Setting]:
-    """Return the main settings, with a learning rate for each strategy if these were tuned."""
     rates = TUNED if scale.tuned else {}
     return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.main]
 
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
-    """Return every strategy at its own learning rate."""
-
     def lineup(setting: Setting) -> Iterable[Arm]:
         return _of(*(key for key in scale.lineup if key in setting.learning_rates))(setting)
 
@@ -198,7 +190,6 @@ def _static(setting: Setting) -> Recipe:
 
 
 def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
-    """Return panels whose arms train by another recipe of their setting."""
     keys = ("traditional", *_SELECTIVE)
     return _on(_at("main"), lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
 
@@ -206,13 +197,11 @@ def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
 def _made(
     panels: Panels, draw: Callable[..., Any], table: Callable[..., Any], **options: Any
 ) -> dict[str, Any]:
-    """Return a figure that lists each panel; the options are those of both functions."""
     draw, table = partial(draw, **options), partial(table, **options)
     return {"panels": panels, "draw": draw, "tables": by_panel(table)}
 
 
 def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
-    """Return a figure of error along axes."""
     draw = partial(curves.draw_errors, axes=axes or curves.TIME, marked=marked)
     return _made(panels, draw, curves.ends_table)
 

@@ -79,7 +79,6 @@ def shared(panel: Panel, sign: int) -> Estimate:
 
 
 def _beside_the_others(runs: pd.DataFrame) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the ranks of each seed's losses, and their mean over the other seeds."""
     ranks = [*measures.seen_last(runs, LossRanks, "ranks").values()]
     for place, mine in enumerate(ranks):
         if others := ranks[:place] + ranks[place + 1 :]:
@@ -132,7 +131,6 @@ def odds_by_loss_table(panel: Panel) -> Table:
 
 
 def _quantiles_at(panel: Panel, progress: float) -> list[float]:
-    """Return the mean quantiles over seeds, seen nearest to a moment of the run."""
     seen = observed(panel.runs, LossQuantiles)
     nearest = (seen.progress - progress).abs().groupby(seen.seed).idxmin()
     return [fmean(values) for values in zip(*seen.quantiles[nearest], strict=True)]
@@ -300,7 +298,6 @@ def percentiles_table(panel: Panel, *, key: str) -> Table:
 
 
 def _crossing(panel: Panel, key: str) -> str:
-    """Say where SB's curve, a mean over seeds, lies above Traditional's."""
     seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
     sb, base = (each.mean(0) for each in seen)
     above = (sb > base).nonzero().flatten().tolist()
@@ -313,7 +310,6 @@ def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _epoch(panel: Panel) -> float:
-    """Return the epoch at which the confidences of a panel's runs were seen."""
     seen = _snapshots(panel[panel.arms[0].key])
     return panel.setting.recipe.epochs * float(seen.progress.iloc[0])
 

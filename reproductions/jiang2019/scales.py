@@ -40,19 +40,16 @@ class Experiment:
         return Published(name, net.model, net.epochs, 128, examples, net.augmentation.cutout)
 
 
-def _augmentation(border: str = Border.MIRROR, **row: Any) -> Augmentation:
-    return Augmentation(border=Border(border), **row)
-
-
 _KINDS: dict[str, Callable[[Any], Any]] = {
-    "augmentation": lambda row: _augmentation(**row),
+    "augmentation": lambda row: Augmentation(
+        **row | {"border": Border(row.get("border", Border.MIRROR))}
+    ),
     "precision": Precision,
     "rates": Rates,
 }
 
 
 def _of_recipe(row: dict[str, Any]) -> dict[str, Any]:
-    """Take the fields of a recipe out of a row."""
     names = [each.name for each in fields(Recipe) if each.name in row]
     return {name: _KINDS.get(name, lambda each: each)(row.pop(name)) for name in names}
 
@@ -80,7 +77,6 @@ def _setting(
     published: dict[str, Any] | None = None,
     **row: Any,
 ) -> Setting:
-    """Return the setting of a row: an experiment, or a recipe of the lab, with changes."""
     experiment = EXPERIMENTS[of] if of in EXPERIMENTS else Experiment(find_recipe(of))
     recipe = replace(experiment.recipe, **_of_recipe(row))
     if not cutout:
@@ -92,7 +88,6 @@ def _setting(
 
 
 def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
-    """Return the scale of a table: fields of `Scale`, settings by their names."""
     rows, made = dict[str, dict[str, Any]](), dict[str, Any]()
     for key, own in settings.items():
         rows[key] = (rows[own["like"]] if "like" in own else {}) | own

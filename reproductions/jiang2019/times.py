@@ -36,8 +36,7 @@ from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop_lab.analysis.verdict import Verdict, is_above
-from selective_backprop_lab.report.panels import INK
-from selective_backprop_lab.report.styles import PHASE_COLOURS
+from selective_backprop_lab.report.panels import INK, PHASE_COLOURS
 
 # The parts of the paper's bars, from the phases that are metered; the first gives the colour.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -147,8 +146,6 @@ def times_tables(evidence: Evidence, *, factor: float) -> Sequence[Table]:
 
 
 def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a measure whose target is a multiple of Traditional's final error."""
-
     def measure(case: Case, factor: float, **options: Any) -> Answer:
         target = target_of(case.panel, factor)
         return None if target is None else of(case, target, **options)
@@ -297,7 +294,6 @@ def speedup_claims() -> Iterator[Claim]:
 
 
 def _guessed(case: Case, factor: float) -> Answer:
-    """Say that guessing reaches a target, where it does."""
     target = factor * queries.final(case.theirs).mean()
     if target < case.panel.setting.guessing:
         return None
@@ -305,7 +301,6 @@ def _guessed(case: Case, factor: float) -> Answer:
 
 
 def _never(case: Case, target: float) -> Answer:
-    """Judge whether an arm reaches an error that it does not reach in the paper."""
     times = queries.reached(case.mine, target)
     seeds, there = len(times), int((times < math.inf).sum())
     verdict = Verdict.FAILS if there == seeds >= LEAST else Verdict.OPEN
@@ -324,7 +319,6 @@ def log_speed(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame, axis: str)
 
 
 def _faster(case: Case) -> Answer:
-    """Judge whether an arm reaches errors sooner, in the mean over those that both reach."""
     if target_of(case.panel, FACTORS[0]) is None:
         return None
     each = log_speed(case.panel, case.mine, case.theirs, case.axis)

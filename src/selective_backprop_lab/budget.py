@@ -34,7 +34,6 @@ class Budget:
         return _NOUNS[self.unit][int(self.value != 1)]
 
     def __str__(self) -> str:
-        """Return the length as in a sentence: `8 passes`."""
         return f"{self.value:g} {self.noun}"
 
 

@@ -95,11 +95,6 @@ class Meter:
         for name in _COUNTS:
             setattr(self, name, state[name])
 
-    def updated(self, rows: int) -> None:
-        """Count one optimiser step on a batch of this many rows."""
-        self.updates += 1
-        self.trained += rows
-
     def cost(self, scored: int, checked: int = 0) -> float:
         """Return the cost in passes; each checked example costs a forward pass more."""
         return self.prepared + cost_of(scored, self.trained, checked, self.price) / self._examples

@@ -156,11 +156,6 @@ def prepare_cleaned(setup: TrainingSetup, *, share: float) -> Preparation:
     return Preparation(subset=suspects.rest(), cost=cost)
 
 
-def prepare_unique(setup: TrainingSetup) -> Preparation:
-    """Keep each example once, without the copies that are found. This costs no passes."""
-    return Preparation(subset=sb.guide.find_copies(setup.in_order).subset)
-
-
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
     """Return one loss per row; for text, this is the mean over its tokens."""
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)

@@ -24,14 +24,11 @@ class Precision(StrEnum):
     FP32 = "fp32"
     BF16 = "bf16"
 
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The type that autocast computes in; None without autocast."""
-        return torch.bfloat16 if self is Precision.BF16 else None
-
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Return the context manager for a forward pass."""
-        return torch.autocast(device.type, dtype=self.dtype) if self.dtype else nullcontext()
+        if self is Precision.FP32:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=torch.bfloat16)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return a model that always computes in this precision."""

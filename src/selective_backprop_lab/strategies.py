@@ -16,7 +16,6 @@ from selective_backprop_lab.preparation import (
     prepare_proxy,
     prepare_pruned,
     prepare_reference,
-    prepare_unique,
 )
 from selective_backprop_lab.released import stale_sb_as_released
 
@@ -111,13 +110,10 @@ def _ranked(given: StrategyOptions) -> dict[str, Any]:
 
 
 def _scheduled(make: Callable[..., sb.Strategy]) -> LabStrategy:
-    """Return a strategy that has a rate and selects after the warm-up."""
     return _arm(lambda given: make(given.rate, schedule=_after(given)), "rate", "warmup")
 
 
 def _remembering(make: Callable[..., sb.Strategy], **more: object) -> LabStrategy:
-    """Return a strategy that uses a score for several epochs."""
-
     def made(given: StrategyOptions) -> sb.Strategy:
         return make(given.rate, epochs=given.stale, **_ranked(given), **more)
 
@@ -131,8 +127,6 @@ def _plain(given: StrategyOptions) -> sb.Strategy:
 def _on_part(
     name: str, make: Callable[[StrategyOptions], sb.Strategy], *options: str, **more: Any
 ) -> LabStrategy:
-    """Return a strategy that trains on the part of the data that its preparation keeps."""
-
     def made(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
         return replace(make(given), name=name, subset=preparation.subset)
 
@@ -183,6 +177,10 @@ def _random(
     return make(given.rate, draw=given.draw, schedule=sb.Schedule(start=given.random_warmup))
 
 
+def _without_copies(setup: TrainingSetup, given: StrategyOptions) -> Preparation:
+    return Preparation(subset=sb.guide.find_copies(setup.in_order).subset)  # costs no passes
+
+
 _BY_LOSS: dict[str, Any] = {"measure": "loss", "bias": 0.0}
 _RHO_LOSS = LabStrategy(
     _rho_loss,
@@ -208,7 +206,7 @@ STRATEGIES: Mapping[str, LabStrategy] = {
         trains_models=True,
         classifies=True,
     ),
-    "unique": _on_part("unique", _plain, prepare=lambda setup, _: prepare_unique(setup)),
+    "unique": _on_part("unique", _plain, prepare=_without_copies),
     "random-backprop": _arm(_random, *_RANDOM),
     "random-scored": _arm(partial(_random, make=sb.random_scored), *_RANDOM),
     "selective-backprop": _arm(_sb, *_RANKED),

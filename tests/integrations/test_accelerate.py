@@ -24,8 +24,8 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.integrations._accelerate import _shard
-from selective_backprop.integrations._accelerate._shard import own_shard
+from selective_backprop.integrations._accelerate import _loader
+from selective_backprop.integrations._accelerate._loader import own_shard
 from selective_backprop.integrations.accelerate import AcceleratedLoader
 
 
@@ -280,7 +280,7 @@ def accelerator(**options):
 
 @pytest.fixture
 def one_process(monkeypatch):
-    monkeypatch.setattr(_shard, "broadcast_object_list", lambda values: values)
+    monkeypatch.setattr(_loader, "broadcast_object_list", lambda values: values)
     with unhooked():
         yield
 

@@ -27,7 +27,7 @@ def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost
 ):
     meter = Meter(100, CPU)
     assert (meter.prepared, meter.price) == (0.0, Price(score=1.0, learn=0.0))
-    meter.updated(rows)
+    meter.updates, meter.trained = meter.updates + 1, meter.trained + rows
     meter.prepared, meter.price = prepared, Price(score, learn)
     expected = prepared + (scored * score + 3 * rows + learn * rows) / 300
     assert meter.cost(scored) == pytest.approx(expected)

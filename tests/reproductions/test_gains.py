@@ -7,10 +7,9 @@ from itertools import chain
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto.page import by_job, counts
-from reproductions.auto.protocol import STAGES
+from reproductions.auto.protocol import STAGES, Tuned, tuned
 from reproductions.auto.results import Results, judged
-from reproductions.auto.tuning import Tuned, tuned
+from reproductions.auto.study import by_job, counts
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 

@@ -16,7 +16,7 @@ from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
 from reproductions.training import file_of
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.runner.grid import RunStore
 
 # Of so few digits, pruning may leave nothing of a class, and a tenth is less than a batch.
 pytestmark = pytest.mark.filterwarnings(

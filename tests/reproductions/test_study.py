@@ -9,11 +9,9 @@ from fixture_papers import Screen
 import selective_backprop as sb
 from reproductions import training
 from reproductions.auto import protocol
-from reproductions.auto.page import compose
-from reproductions.auto.protocol import ARMS, OURS, STAGES, Stage, Workload
+from reproductions.auto.protocol import ARMS, OURS, STAGES, Stage, Tuned, Workload
 from reproductions.auto.results import RUNS, read_results
-from reproductions.auto.study import run_study
-from reproductions.auto.tuning import Tuned
+from reproductions.auto.study import compose, run_study
 from reproductions.training import Order
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition

@@ -69,7 +69,6 @@ class Copies:
         return counts * (len(self.subset) / len(self.first))
 
     def __repr__(self) -> str:
-        """Return what was found, in a sentence."""
         copies, examples = len(self.pairs), len(self.first)
         return (
             f"{copies:,} of {examples:,} examples ({self.share:.2%}) repeat an earlier one, "

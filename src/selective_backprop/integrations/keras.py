@@ -147,7 +147,6 @@ class SelectiveFit:
         return self._feed
 
     def _check(self, x: Any, given: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Refuse data, models and options with which selected rows cannot be trained on."""
         model, needs, name = self._model, self._strategy.needs, self._strategy.name
         if not model.compiled:
             raise sb.ConfigurationError("the model is not compiled; call model.compile(...) first")

@@ -114,7 +114,6 @@ def _best(known: Sequence[Gain]) -> Gain:
 
 
 def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say what would make the verdicts firmer; empty if they are firm."""
     shortest = length(plain[0])
     if best.verdict == "gains" and length(best.rival) == shortest:
         half = replace(shortest, value=shortest.value / 2).option
@@ -172,7 +171,6 @@ def _of_others(known: Sequence[Gain], best: Gain) -> str:
 
 
 def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say what longer training does to the best arm, or when plain training catches up."""
     if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
         return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
     longest = queries.cost_of(plain[-1])

@@ -189,11 +189,6 @@ def is_binary(evaluations: pd.DataFrame) -> bool:
     return bool(evaluations.ranking.notna().any())
 
 
-def balanced_error(runs: pd.DataFrame) -> pd.Series:
-    """Return what the error, in percent, would be if all classes were equally frequent."""
-    return _by_class(runs, lambda errors, shares: _mean(errors, None))
-
-
 def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
     """Return what the error, in percent, would be with the training data's shares of classes."""
     return _by_class(runs, _mean)
@@ -207,7 +202,7 @@ def _mean(errors: np.ndarray, weights: np.ndarray | None) -> float:
 
 def macro_recall(runs: pd.DataFrame) -> pd.Series:
     """Return the recall in percent (the share that is recognised), as a mean over classes."""
-    return 100.0 - balanced_error(runs)
+    return 100.0 - _by_class(runs, lambda errors, shares: _mean(errors, None))
 
 
 def rare_recall(runs: pd.DataFrame) -> pd.Series:

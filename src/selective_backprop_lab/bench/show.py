@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.bench.harness import Findings, Row
 from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.report.panels import FULL, INK, SETTINGS, entitle
-from selective_backprop_lab.report.styles import PHASE_COLOURS, PHASES
+from selective_backprop_lab.report.panels import FULL, INK, PHASE_COLOURS, PHASES, SETTINGS, entitle
 
 
 def draw_bench(findings: Findings, path: Path) -> None:
@@ -55,7 +54,6 @@ def _draw_strategies(axes: Axes, findings: Findings) -> None:
 
 
 def _fitted(found: Row) -> dict[str, float]:
-    """Scale the medians of the phases, so that they add up to the median of the epoch."""
     scale = found["relative"]["median"] / sum(found["phases"].values())
     return {name: share * scale for name, share in found["phases"].items()}
 

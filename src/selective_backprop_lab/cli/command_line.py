@@ -111,7 +111,6 @@ def folder_of(place: Path) -> Path:
 
 
 def _finite(value: Any) -> Any:
-    """Return a value for JSON, with null in place of numbers that are not finite."""
     if isinstance(value, Mapping):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The command line: one command per file."""
+"""The command line."""
 
 import sys
 from io import TextIOWrapper
@@ -7,12 +7,10 @@ from typing import Annotated
 import typer
 
 import selective_backprop as sb
-from selective_backprop_lab.cli.advise import advise
-from selective_backprop_lab.cli.audit import audit
-from selective_backprop_lab.cli.bench import bench
+from selective_backprop_lab.cli.bench import advise, bench
 from selective_backprop_lab.cli.command_line import Commands, console
 from selective_backprop_lab.cli.options import with_options
-from selective_backprop_lab.cli.report import pack, report, unpack
+from selective_backprop_lab.cli.report import audit, pack, report, unpack
 from selective_backprop_lab.cli.train import compare, train
 
 app = typer.Typer(

@@ -19,7 +19,7 @@ from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import data_name
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
-from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.runner.grid import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.process import limit_threads
 from selective_backprop_lab.training.run_config import RunConfig
@@ -66,10 +66,7 @@ def parse_rate(text: str | float) -> float:
 def parse_budget(text: str) -> Budget:
     """Return the length that a budget stands for: `10` is passes, `60s` is seconds."""
     number, unit = (text[:-1], "seconds") if text.endswith("s") else (text, "cost")
-    try:
-        value = float(number)
-    except ValueError:
-        value = 0.0
+    value = _number(number)
     if not 0.0 < value < math.inf:
         raise sb.ConfigurationError(
             f"--budget {text}: write a positive number of passes, such as 10, or of "
@@ -78,12 +75,16 @@ def parse_budget(text: str) -> Budget:
     return Budget(unit, value)
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
 def parse_interval(text: str | float) -> float:
     """Return the seconds between checkpoints; infinite for `never`."""
-    try:
-        seconds = math.inf if text == "never" else float(text)
-    except ValueError:
-        seconds = 0.0
+    seconds = math.inf if text == "never" else _number(str(text))
     if not seconds > 0.0:
         raise typer.BadParameter(f"{text}: write a positive number of seconds, or never")
     return seconds
@@ -92,6 +93,10 @@ def parse_interval(text: str | float) -> float:
 def option(metavar: str, help: str, **more: Any) -> Any:
     """Declare an option by the placeholder for its value, and its help."""
     return typer.Option(metavar=metavar, help=help, **more)
+
+
+def _share(help: str, default: str | bool = True, metavar: str = "SHARE") -> Any:
+    return option(metavar, help, parser=parse_rate, show_default=default)
 
 
 Root = Annotated[
@@ -103,12 +108,10 @@ Limit = Annotated[
 ]
 Noise = Annotated[
     float,
-    option(
-        "SHARE",
+    _share(
         "Share of the training labels, in [0, 1), to replace by wrong ones. All strategies and "
         "seeds get the same labels. The test set stays clean.",
-        parser=parse_rate,
-        show_default="0",
+        "0",
     ),
 ]
 Model = Annotated[
@@ -121,13 +124,7 @@ Model = Annotated[
 ]
 Seeds = Annotated[int, option("N", "How many seeds to run, counted from 0.", min=1)]
 Rate = Annotated[
-    float,
-    option(
-        "SHARE",
-        "Share of the examples that selective strategies train on, in (0, 1].",
-        parser=parse_rate,
-        show_default="1/3",
-    ),
+    float, _share("Share of the examples that selective strategies train on, in (0, 1].", "1/3")
 ]
 BatchSize = Annotated[
     int | None, option("N", "Examples per training batch. Default: the recipe's.")
@@ -214,12 +211,11 @@ class TrainingOptions:
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[
         float | None,
-        option(
-            "FRACTION",
+        _share(
             "Fraction of a run, in [0, 1), that trains on everything before selection by score "
             "begins; auto has its own. Default: a tenth; in runs of a number of epochs, one epoch "
             "(at most half).",
-            parser=parse_rate,
+            metavar="FRACTION",
         ),
     ] = None
     stale: Annotated[
@@ -227,11 +223,9 @@ class TrainingOptions:
     ] = 3
     keep: Annotated[
         float,
-        option(
-            "SHARE",
+        _share(
             "Share of the data set, in (0, 1], that el2n, el2n-random, grand and diet-sb keep.",
-            parser=parse_rate,
-            show_default="0.7",
+            "0.7",
         ),
     ] = 0.7
     root: Root = None
@@ -327,31 +321,23 @@ class TrainingOptions:
 
     def settings(self, length: Budget) -> StrategyOptions:
         """Return the options that strategies share in runs of a length."""
-        usual = usual_warmup(length)
-        return StrategyOptions(
-            rate=self.rate,
-            draw=self.draw,
-            warmup=usual if self.warmup is None else self.warmup,
-            # Runs of one or two epochs have none, because too little would be left.
-            warmup_epoch=usual < 0.5,
-            stale=self.stale,
-            keep=self.keep,
-        )
+        usual = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
+        warmup = usual if self.warmup is None else self.warmup
+        # Runs of one or two epochs have none, because too little would be left.
+        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=usual < 0.5)
+
+    def _fill(self, kind: Any, **more: Any) -> Any:
+        # The other fields have the names of options.
+        names = {field.name for field in fields(kind)} & vars(self).keys()
+        return kind(**{name: getattr(self, name) for name in names} | more)
 
     def plans(
         self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Budget]
     ) -> list[RunConfig]:
         """Return a run for each seed, length and strategy, and set the number of threads."""
         recipe, device = self.recipe, find_device(self.device)
-        composition = Composition(
-            skew=self.skew,
-            copies=self.copies,
-            near_copies=self.near_copies,
-            places=self.places,
-            noise=self.noise,
-            noise_kind=self.noise_kind,
-            seed=self.data_seed,
-        )
+        before = self.pretrained and data_name(look_here(self.pretrained))
+        composition = self._fill(Composition, seed=self.data_seed)
         limit_threads(self.threads)
         return [
             RunConfig(
@@ -364,7 +350,7 @@ class TrainingOptions:
                 limit=self.limit,
                 device=device,
                 composition=composition,
-                pretrained=self.pretrained and data_name(look_here(self.pretrained)),
+                pretrained=before,
             )
             for seed in seeds
             for length in lengths
@@ -374,11 +360,6 @@ class TrainingOptions:
     def store(self, out: Path) -> RunStore:
         """Return the store that records the runs."""
         return RunStore(out, self.root, command_line(), self.checkpoint_every)
-
-
-def usual_warmup(length: Budget) -> float:
-    """Return the default warm-up: the fraction of a run that trains on everything."""
-    return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
 
 
 def given(recipe: Recipe, **options: Any) -> Recipe:

@@ -1,13 +1,16 @@
-"""The commands that read records: `report` draws from them, `pack` and `unpack` move them."""
+"""The commands that read records: `report`, `audit`, and `pack` and `unpack`, which move them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
-from selective_backprop_lab.data.folders import make_folder, writing_out
+from selective_backprop_lab.cli.options import option
+from selective_backprop_lab.data.folders import inside, make_folder, writing_out
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.pack import PACK, unpack_into
 from selective_backprop_lab.records.schema import pack_finished
@@ -35,7 +38,7 @@ def report(
 
     If something is wrong with a record, a warning and the page say what.
     """
-    from selective_backprop_lab.analysis.loading import read_comparable
+    from selective_backprop_lab.analysis.comparison import read_comparable
 
     found, problems = read_comparable(runs)
     for problem in show(found, out or folder_of(runs[0]), problems):
@@ -45,9 +48,8 @@ def report(
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     """Print what runs show, draw the page (into a folder, all), and return all problems."""
     # The modules that compute and draw take longer to import than all the rest of a command.
-    from selective_backprop_lab.analysis.comparison import compared
+    from selective_backprop_lab.analysis.comparison import compared, read_histories
     from selective_backprop_lab.analysis.findings import conclusion
-    from selective_backprop_lab.analysis.loading import read_histories
     from selective_backprop_lab.analysis.summary import comparison_table
     from selective_backprop_lab.analysis.tables import escaped
     from selective_backprop_lab.report.figures import draw_comparison
@@ -107,3 +109,97 @@ def unpack(source: Pack, folder: Into) -> None:
     """
     files = unpack_into(folder, source / PACK if source.is_dir() else source)
     console.print(f"{folder}: {len(files)} records", soft_wrap=True)
+
+
+_PRINTED = 10
+_LIKELY = (  # the kinds of `Suspects.likely`, the surest first
+    ("wrong", "likely wrong"),
+    ("unknown", "of classes that the model has not learned at all"),
+    ("hard", "hard"),
+    ("rare class", "of a rare class"),
+)
+_MIXED = " If many labels are wrong, most of those not called likely wrong may be wrong, too."
+
+AgainstNoise = Annotated[
+    bool,
+    typer.Option(
+        "--against-noise",
+        help="For runs with --noise: count how many of the flipped labels were found.",
+    ),
+]
+
+
+def audit(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUNS", help="Folders of records, or single records, all of the same data."
+        ),
+    ],
+    top: Annotated[
+        int | None,
+        option("N", "How many examples to list. Default: all that look mislabelled.", min=1),
+    ] = None,
+    against_noise: AgainstNoise = False,
+    table: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Also write a row for every example, in the data set's order, to a .csv or .parquet "
+            "file with cleanlab's column names.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        option("FOLDER", "Folder to write into. Default: a folder audit beside the first record."),
+    ] = None,
+) -> None:
+    """Say which training examples look mislabelled.
+
+    Ranks the examples by how much the model doubted their labels during training, over all runs of
+    the same data. Writes suspects.csv, the most suspicious first, and suspects.html with pictures.
+    """
+    from selective_backprop_lab.report.audit import audit_runs, cuts_table, top_table, write_list
+
+    found = audit_runs(runs)
+    if against_noise and found.wrong is None:
+        raise sb.ConfigurationError(
+            "--against-noise: no label of these runs was flipped on purpose, so it is not known "
+            "which are wrong. Make a run with --noise 0.2, or leave the option out"
+        )
+    folder = out or inside(folder_of(runs[0]), "audit")
+    make_folder(folder)
+    for problem in found.problems:
+        errors.print(f"warning: {problem}")
+    suspects = found.suspects
+    count = suspects.suspicious if top is None else min(top, len(suspects))
+    _sum_up(found)
+    if count:
+        console.print(top_table(found, min(count, _PRINTED)))
+    if against_noise and found.wrong is not None:
+        console.print(cuts_table(found, found.wrong))
+    with writing_out(folder):
+        written = write_list(found, folder, count)
+    if table is not None:
+        known = {**sb.guide.example_table(suspects), "mean_loss": found.mean("loss_mean")}
+        with writing_out(table, "--table"):
+            sb.guide.write_table(known, table)
+    console.print(
+        f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True
+    )
+
+
+def _sum_up(found: Any) -> None:
+    suspects, names = found.suspects, ", ".join(found.runs.arm.unique())
+    console.print(
+        f"{found.runs.data.iloc[0]}: {suspects.suspicious:,} of {suspects.examples:,} training "
+        f"examples ({suspects.suspicious / suspects.examples:.1%}) have a suspicion above 0. On "
+        f"average {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
+        "class more than the label.",
+        soft_wrap=True,
+    )
+    if suspects.suspicious:
+        kinds = Counter(each.partition(":")[0] for each in suspects.likely())
+        said = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in _LIKELY if kinds[kind])
+        mixed = _MIXED * (suspects.suspicious > kinds["wrong"])
+        console.print(f"Of these, the surest first: {said}.{mixed}", soft_wrap=True)

@@ -12,9 +12,8 @@ from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, opt
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.records.schema import Run
-from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.grid import RunStore, run_grid
 from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of
-from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import (
     DEFAULT_STRATEGIES,
     STRATEGIES,

@@ -141,7 +141,6 @@ class Composition:
         return rows[drawn_order(key_of(_PLACES, self.seed), len(rows))]
 
     def _counts(self, labels: Labels, class_names: tuple[str, ...]) -> list[int]:
-        """Return the number of places of each class, which is its share, rounded."""
         there = labels.bincount(minlength=len(class_names)).double()
         weights, allowed = there, len(labels)
         if self.skew:

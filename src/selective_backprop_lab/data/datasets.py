@@ -158,30 +158,19 @@ _GROUPS = (
 )  # fmt: skip
 
 
-def read_coarse(root: Path | None) -> Splits:
-    """Return CIFAR-100 as a task of its 20 groups of classes."""
-    return merged(read_cifar_splits(CIFAR100, root), _GROUPS, _COARSE)
-
-
-def read_animals(root: Path | None) -> Splits:
-    """Return CIFAR-10 as a task of two classes, vehicles and animals."""
-    return merged(read_cifar_splits(CIFAR10, root), _KINDS, ("vehicle", "animal"))
-
-
-def read_parity(root: Path | None) -> Splits:
-    """Return MNIST as a task of two classes, even and odd digits."""
-    return merged(read_idx_splits(MNIST, root), (0, 1) * 5, ("even", "odd"))
-
+_read_mnist = partial(read_idx_splits, MNIST)
+_read_cifar10 = partial(read_cifar_splits, CIFAR10)
+_read_cifar100 = partial(read_cifar_splits, CIFAR100)
 
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "digits": lambda root: read_digits(),  # they come with scikit-learn
-    "mnist": partial(read_idx_splits, MNIST),
-    "mnist-parity": read_parity,
+    "mnist": _read_mnist,
+    "mnist-parity": lambda root: merged(_read_mnist(root), (0, 1) * 5, ("even", "odd")),
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
-    "cifar10": partial(read_cifar_splits, CIFAR10),
-    "cifar10-animals": read_animals,
-    "cifar100": partial(read_cifar_splits, CIFAR100),
-    "cifar100-coarse": read_coarse,
+    "cifar10": _read_cifar10,
+    "cifar10-animals": lambda root: merged(_read_cifar10(root), _KINDS, ("vehicle", "animal")),
+    "cifar100": _read_cifar100,
+    "cifar100-coarse": lambda root: merged(_read_cifar100(root), _GROUPS, _COARSE),
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
     "adult": read_adult,

@@ -56,7 +56,6 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
-        """Return one example, exactly as in a batch."""
         return tuple(part[0] for part in self.__getitems__([range(len(self))[index]]))
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:

@@ -124,7 +124,6 @@ def _lines_by_file(package: Path) -> dict[str, list[str]]:
 
 
 def _counted(text: str) -> np.ndarray:
-    """Return the levels of a text: how often words of each bucket occur in it."""
     buckets = [zlib.crc32(word.encode()) % BUCKETS for word in re.findall("[A-Za-z]+", text)]
     counts = np.bincount(np.array(buckets, dtype=np.int64), minlength=BUCKETS)
     return (counts.clip(max=_MOST) * _LEVEL).astype(np.float32)

@@ -89,7 +89,6 @@ class ExampleHistory:
                 yield field.name, value, dtype, axes.split()
 
     def __len__(self) -> int:
-        """Return the number of training examples."""
         return len(self.label)
 
 

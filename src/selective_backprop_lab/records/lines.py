@@ -93,7 +93,6 @@ def _plain(value: Any) -> Any:
 
 
 def _revive(value: Any) -> Any:
-    """Turn the strings that `_plain` wrote for non-finite numbers back into numbers."""
     if isinstance(value, dict):
         return {printable(key): _revive(entry) for key, entry in value.items()}
     if isinstance(value, list):

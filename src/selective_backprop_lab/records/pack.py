@@ -67,7 +67,6 @@ def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
 
 
 def _split(path: Path) -> dict[str, bytes]:
-    """Return each record of a pack by name."""
     try:
         with lzma.open(path) as file:
             content = file.read(_LARGEST + 1)

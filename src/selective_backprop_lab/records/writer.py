@@ -9,19 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import selective_backprop as sb
+from selective_backprop_lab.records import schema
 from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.files import lock, replacing
 from selective_backprop_lab.records.lines import encode
 from selective_backprop_lab.records.pack import packed
-from selective_backprop_lab.records.schema import (
-    SCHEMA,
-    Header,
-    Observation,
-    Point,
-    read_run,
-    record_path,
-    utc_now,
-)
 
 
 class TakenError(sb.RecordError):
@@ -41,14 +33,16 @@ class RunWriter:
         lock(self._file.fileno())
 
     @classmethod
-    def open(cls, folder: str | Path, header: Header, *, replace: bool = False) -> "RunWriter":
+    def open(
+        cls, folder: str | Path, header: schema.Header, *, replace: bool = False
+    ) -> "RunWriter":
         """Start the record of a run in a folder, which is made if it is missing.
 
         An unfinished record of the same run, with its examples' history, is renamed to end in
         `.partial`. With `replace`, a finished one is renamed to end in `.replaced`, also from a
         pack; without, it is a `TakenError`. A number follows if there are several.
         """
-        path = record_path(folder, header)
+        path = schema.record_path(folder, header)
         first, finished = _line(header), is_finished(path)
         if finished and not replace:
             raise TakenError(
@@ -66,25 +60,25 @@ class RunWriter:
     def go_on(
         cls,
         folder: str | Path,
-        header: Header,
-        points: Sequence[Point],
-        observations: Sequence[Observation],
+        header: schema.Header,
+        points: Sequence[schema.Point],
+        observations: Sequence[schema.Observation],
     ) -> "RunWriter":
         """Continue a record from a checkpoint, and delete later entries."""
-        path = record_path(folder, header)
+        path = schema.record_path(folder, header)
         with suppress(sb.RecordError):
-            header = read_run(path).header
+            header = schema.read_run(path).header
         # The sort is stable, so what probes saw at a point follows it.
         entries = sorted([*points, *observations], key=lambda entry: entry.progress)
         return cls(path, [_line(entry) for entry in (header, *entries)])
 
-    def add(self, entry: Point | Observation) -> None:
+    def add(self, entry: schema.Point | schema.Observation) -> None:
         """Record an evaluation, or what a probe saw; it is on the disk when this returns."""
         self._append(_line(entry))
 
     def end(self, meters: Mapping[str, Any], **more: Any) -> None:
         """Record that the run is finished, with the counts over the whole run."""
-        last = {"kind": "end", "status": "finished", "ended": utc_now(), **more}
+        last = {"kind": "end", "status": "finished", "ended": schema.utc_now(), **more}
         self._append(encode({**last, "meters": dict(meters)}))
         self.close()
 
@@ -115,15 +109,15 @@ class RunWriter:
 def is_finished(path: Path) -> bool:
     """Return whether there is a finished record, in a file or a pack, that can be read."""
     try:
-        return read_run(path).finished
+        return schema.read_run(path).finished
     except sb.RecordError:
         return False
 
 
-def _line(entry: Header | Point | Observation) -> bytes:
-    if isinstance(entry, Header):
+def _line(entry: schema.Header | schema.Point | schema.Observation) -> bytes:
+    if isinstance(entry, schema.Header):
         known = {name: value for name, value in vars(entry).items() if value is not None}
-        return encode({"kind": "run", "schema": SCHEMA, **known})
+        return encode({"kind": "run", "schema": schema.SCHEMA, **known})
     return encode({"kind": type(entry).__name__.lower(), **vars(entry)})
 
 

@@ -11,13 +11,13 @@ import pandas as pd
 from jinja2 import Template
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.loading import read_histories, read_same_data
+from selective_backprop_lab.analysis.comparison import read_histories, read_same_data
 from selective_backprop_lab.analysis.tables import Column, Table
 from selective_backprop_lab.data.folders import inside
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
-from selective_backprop_lab.report.examples import portraits
+from selective_backprop_lab.report.report import portraits
 
 _MEASURES = ("precision", "recall")
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)  # of the data set, the most suspicious first
@@ -45,10 +45,6 @@ class Audit:
         """Return the mean over runs of a field, `[example]`; NaN if no run has a value."""
         values = [getattr(each, field) for each in self.histories]
         return pd.DataFrame(values, dtype=np.float64).mean().to_numpy()
-
-    def ranked_by(self, field: str) -> sb.guide.Suspects:
-        """Rank the same examples only by a loss, averaged over runs."""
-        return sb.guide.audit(self.mean(field))
 
     def rows(self, count: int) -> list[dict[str, Any]]:
         """Return the most suspicious examples as texts to show."""
@@ -136,8 +132,8 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
     """Return how many flipped labels this list and lists by loss find, at several cuts."""
     rankings = {
         "audit": found.suspects,
-        "final loss": found.ranked_by("loss_last"),
-        "mean loss": found.ranked_by("loss_mean"),
+        "final loss": sb.guide.audit(found.mean("loss_last")),
+        "mean loss": sb.guide.audit(found.mean("loss_mean")),
     }
     rows = []
     for share in _SHARES:

@@ -29,18 +29,8 @@ from selective_backprop_lab.analysis.facts import headline, notes
 from selective_backprop_lab.analysis.findings import gains
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted, final_error
 from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.report.panels import (
-    FAINT,
-    HALF,
-    INK,
-    SETTINGS,
-    draw_curve,
-    draw_phases,
-    entitle,
-    label_ends,
-    scale_error,
-)
-from selective_backprop_lab.report.styles import BANDED, LEADERS, Style, ceiling, span, styles
+from selective_backprop_lab.report import panels
+from selective_backprop_lab.report.panels import BANDED, LEADERS, Style, ceiling, span, styles
 
 
 def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "seconds") -> None:
@@ -55,7 +45,7 @@ def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "
 def drawn(figure: Figure, kind: str) -> bytes:
     """Return a figure in a format; the same figure gives the same bytes."""
     file = BytesIO()
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(panels.SETTINGS):
         figure.savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {})
     return file.getvalue()
 
@@ -67,7 +57,7 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
     curves = {label: found[label] for label in shown}
     longest = lengths(comparison)[0]
     banded = sum(length(own) == longest for own in curves.values()) <= BANDED
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(panels.SETTINGS):
         height = 0.28 * len(rows) + 1.1
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
         grid = figure.subplots(2, 2, height_ratios=(3.7, height))
@@ -75,7 +65,9 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
         _draw_final_errors(grid[1][0], [found[label] for label in rows], comparison)
         if comparison[axis].notna().any():
             _draw_error(grid[0][1], comparison, curves, axis, banded)
-            draw_phases(grid[1][1], {label: found[label] for label in rows}, room=HALF)
+            panels.draw_phases(
+                grid[1][1], {label: found[label] for label in rows}, room=panels.HALF
+            )
             grid[1][1].set_yticks([])  # the names are beside the errors
             grid[1][1].set_ylim(grid[1][0].get_ylim())
         else:
@@ -94,7 +86,7 @@ def differences(comparison: pd.DataFrame) -> Figure | None:
         return None
     found.sort(key=lambda each: each.change.mean)
     look, edge = styles(comparison), ceiling(each.change.mean for each in found)
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(panels.SETTINGS):
         figure = Figure(figsize=(8, 0.28 * len(found) + 0.9), layout="constrained")
         axes = figure.subplots()
         for row, each in enumerate(found):
@@ -103,7 +95,7 @@ def differences(comparison: pd.DataFrame) -> Figure | None:
         axes.axvline(0.0, color="#888888", linewidth=1, dashes=(4, 3))
         _name_rows(axes, [each.label for each in found])
         axes.set_xlabel(measure_of(comparison).step)
-        axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
+        axes.grid(True, axis="x", color=panels.FAINT, linewidth=0.6)
     return figure
 
 
@@ -143,7 +135,7 @@ def _draw_error(
             longest = length(own) == first
             width = 0.8 if longest else 0.55
             spread = longest and banded
-            draw_curve(axes, line, style, width=width, spread=spread, label=label)
+            panels.draw_curve(axes, line, style, width=width, spread=spread, label=label)
             means += line.drawn if spread else line.mean
             if longest:
                 ends.append((own.arm.iloc[0], style, line.x[-1], line.mean[-1]))
@@ -153,9 +145,9 @@ def _draw_error(
     title = f"{title[:1].upper()}{title[1:]} against {AXIS_WORDS[axis]}{some}"
     axes.set_title(title, loc="left", fontsize=9)
     axes.set_xlim(left=0)
-    scale_error(axes, span(means))
+    panels.scale_error(axes, span(means))
     if 0 < len(ends) <= CROWD:
-        label_ends(axes, ends)
+        panels.label_ends(axes, ends)
     elif ends:
         axes.legend(frameon=False, fontsize=7, ncols=2)
 
@@ -181,7 +173,7 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
             if _draw_interval(axes, *place, edge=edge, colour=look[label].colour, **dot):
                 means.append(error.mean)
                 reach += error.ends
-        axes.plot([], [], color=INK, linestyle="", label=f"length {budget.short}", **dot)
+        axes.plot([], [], color=panels.INK, linestyle="", label=f"length {budget.short}", **dot)
     plain = {label: errors[label].mean for label in known.label[known.arm == BASELINE].unique()}
     if plain:
         lowest = min(plain, key=plain.__getitem__)
@@ -189,9 +181,11 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
     _name_rows(
         axes, [row.arm.iloc[0] + ("" if len(counted(row)) else " (unfinished)") for row in rows]
     )
-    scale_error(axes, span(means, reach), sideways=True)
+    panels.scale_error(axes, span(means, reach), sideways=True)
     names = [f"length {each.short}" for each in found] if len(found) > 1 else []
-    entitle(axes, f"Final {measure_of(comparison).axis} of whole runs", names, room=HALF)
+    panels.entitle(
+        axes, f"Final {measure_of(comparison).axis} of whole runs", names, room=panels.HALF
+    )
 
 
 def _draw_interval(
@@ -205,7 +199,6 @@ def _draw_interval(
     sign: str = "",
     **dot: Any,
 ) -> bool:
-    """Draw a mean with its interval; beyond the edge, only write the number, and return False."""
     if mean > edge:
         place: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
         axes.text(1, row, f"{mean:{sign}.1f} ▸", transform=axes.get_yaxis_transform(), **place)

@@ -5,22 +5,98 @@ on. If the machine becomes slower or faster, all strategies are affected alike.
 """
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 import selective_backprop as sb
-from selective_backprop_lab.records.files import locked
+from selective_backprop_lab.data.datasets import LabData, load
+from selective_backprop_lab.records.files import locked, replacing, told
 from selective_backprop_lab.records.pack import PACK
-from selective_backprop_lab.records.schema import Point, Run, pack_finished
+from selective_backprop_lab.records.schema import Point, Run, is_recorded, pack_finished, read_run
 from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.runner.local_pool import run_local
-from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.process import asked_to_stop
 from selective_backprop_lab.training.resumable_run import ResumableRun
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
+
+load_data = lru_cache(maxsize=2)(load)
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """Where runs are recorded, and where their data are read."""
+
+    folder: Path  # folder of the records
+    root: Path | None = None  # folder of the data sets' files; None if there are none
+    command: str = ""  # the typed command, for the records
+    every: float | None = None  # seconds of training between two checkpoints; None for the default
+
+    def data(self, config: RunConfig) -> LabData:
+        """Return the data that a run trains on, changed as its composition says."""
+        composition, redraw = config.drawn
+        options = {"root": self.root, "limit": config.limit, "redraw": redraw}
+        return composition(load_data(config.recipe.data, hold_out=config.held_out, **options))
+
+    def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
+        """Return the weights that a run fine-tunes; the net is trained once for a folder."""
+        plan = config.pretraining
+        if plan is None:
+            return None
+        path = self.path(plan).with_suffix(".weights")
+        if not path.is_file():
+            before, after = self.data(plan), self.data(config)
+            if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
+                raise sb.ConfigurationError(
+                    f"examples of {before.name} have the shape {_shape(before)}, but those of "
+                    f"{after.name} {_shape(after)}, so no net can be trained on both"
+                )
+            run = TrainingRun(plan, before)
+            while not run.finished:
+                run.advance()
+            with told(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    torch.save(run.model.state_dict(), file)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged bytes may make the reader raise anything
+            raise sb.RecordError(
+                f"{path}: cannot be read as weights ({error}). Move that file away to train them "
+                "again."
+            ) from error
+
+    def path(self, config: RunConfig) -> Path:
+        """Return the path of a run's record."""
+        return self.folder / config.record_name
+
+    def read(self, config: RunConfig) -> Run:
+        """Return a run's record, finished or not."""
+        return read_run(self.path(config))
+
+    def has_finished(self, config: RunConfig) -> bool:
+        """Return whether a run's record is finished, and holds what its probes saw."""
+        path = self.path(config)
+        try:
+            run = read_run(path) if is_recorded(path) else None
+        except sb.RecordError as error:
+            raise sb.RecordError(f"{error} To run it again, move that file away.") from error
+        if run is None or not run.finished:
+            return False
+        seen = {observation.probe for observation in run.observations}
+        return all(probe.record_name in seen for probe in config.probes)
+
+
+def _shape(data: LabData) -> str:
+    return " x ".join(map(str, data.train_inputs.shape[1:]))
+
 
 Watch = Callable[[RunConfig, Point | None], None]
 """Called with each evaluation, including earlier ones of a run that is resumed, and with None for a
@@ -71,10 +147,10 @@ def run_grid(
         else:
             watch(*step)
 
-    several = min(jobs, len(groups)) > 1
+    many, how = min(jobs, len(groups)) > 1, {"resume": resume, "replace": replace}
     work = [
-        _Group(group, store, log_examples, replace, resume, several and group[0].device != "cpu")
-        for group in groups
+        _Group(each, store, log_examples, {**how, "shared_gpu": many and each[0].device != "cpu"})
+        for each in groups
     ]
     run_local(work, jobs=jobs, threads=threads, watch=take_in)
     if (store.folder / PACK).exists():
@@ -111,14 +187,12 @@ _Step = tuple[RunConfig, Point] | str
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Runs that take turns in one process, each with its own record: a `Job`."""
+    """Runs that take turns in one process, each with its own record: a job of `run_local`."""
 
     configs: Sequence[RunConfig]
     store: RunStore
     log_examples: bool
-    replace: bool
-    resume: bool
-    shares_gpu: bool
+    options: Mapping[str, bool]  # of `ResumableRun`
 
     @property
     def name(self) -> str:
@@ -127,7 +201,6 @@ class _Group:
         return f"{alone}seed {first.seed}, {first.length}"
 
     def steps(self) -> Generator[_Step]:
-        """Train the runs, or the rest of them; losses that are not finite end only their run."""
         store, data = self.store, self.store.data(self.configs[0])
         # All runs are built first, so a run that cannot be built leaves no record.
         runs = [
@@ -138,15 +211,8 @@ class _Group:
             unfinished: list[ResumableRun] = []
             for run in runs:
                 with suppress(TakenError):  # by another process, which `run_grid` waits for
-                    resumable = ResumableRun(
-                        run,
-                        store.folder,
-                        command=store.command,
-                        every=store.every,
-                        resume=self.resume,
-                        replace=self.replace,
-                        shared_gpu=self.shares_gpu,
-                    )
+                    where: dict[str, Any] = {"command": store.command, "every": store.every}
+                    resumable = ResumableRun(run, store.folder, **where, **self.options)
                     stack.callback(resumable.close)
                     unfinished.append(resumable)
                     for point in run.points:

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.training.process import limit_threads, sigterm_leaves
@@ -21,28 +21,15 @@ from selective_backprop_lab.training.process import limit_threads, sigterm_leave
 PATIENCE = 30.0  # seconds that a process gets for its last checkpoint
 
 
-@runtime_checkable
-class Job(Protocol):
-    """Work that leaves files behind, and can be sent to another process."""
-
-    @property
-    def name(self) -> str:
-        """The job's name in error messages."""
-
-    def steps(self) -> Generator[Any]:
-        """Do the job, or the rest of it, and yield the result of each step.
-
-        If it is closed early, or interrupted by Ctrl-C or SIGTERM, the job saves what it has done.
-        """
-
-
-JobT = TypeVar("JobT", bound=Job)
-
-
 def run_local(
-    work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
+    work: Sequence[Any], *, jobs: int, threads: int, watch: Callable[[Any, Any], None]
 ) -> None:
-    """Carry out jobs in order, `jobs` at a time in own processes; `watch` each step."""
+    """Carry out jobs in order, `jobs` at a time in own processes; `watch` each step.
+
+    A job can be pickled, and leaves files behind. It has a `name` for messages, and a generator
+    `steps()` that does the job, or the rest of it, and yields each step. If this generator is
+    closed early, or interrupted by Ctrl-C or SIGTERM, it saves what was done.
+    """
     if jobs == 1 or len(work) < 2:
         for job in work:
             with closing(job.steps()) as steps:
@@ -52,7 +39,7 @@ def run_local(
     # Forking a process whose libraries have started threads may hang.
     context = multiprocessing.get_context("spawn")
     pending = iter(work)
-    running: dict[Any, JobT] = {}
+    running: dict[Any, Any] = {}
     processes = []
     try:
         for _, job in zip(range(jobs), pending, strict=False):
@@ -111,7 +98,7 @@ def _work(connection: Connection, threads: int) -> None:
             connection.send(None)
 
 
-def _steps_and_error(job: Job) -> Generator[Any]:
+def _steps_and_error(job: Any) -> Generator[Any]:
     """Yield a job's steps and, if it fails, the error in a form that any process can read."""
     try:
         with closing(job.steps()) as steps:

@@ -16,26 +16,20 @@ from torch import Tensor
 class Stop:
     """Whether Ctrl-C or SIGTERM asked the process to stop while `asked_to_stop` ran."""
 
-    def __init__(self) -> None:
-        self._signal: int | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Whether the process was asked to stop."""
-        return self._signal is not None
+    asked: int | None = None  # the number of the latest signal
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Note a signal; a second Ctrl-C stops the process at once.
 
         A second SIGTERM does not: `timeout` sends one to a process and another to its group.
         """
-        again, self._signal = self.asked, number
+        again, self.asked = self.asked, number
         if again and number == signal.SIGINT:
             self.leave()
 
     def leave(self) -> NoReturn:
         """Raise `KeyboardInterrupt` after Ctrl-C, and `SystemExit` after SIGTERM."""
-        if self._signal == signal.SIGTERM:
+        if self.asked == signal.SIGTERM:
             leave(signal.SIGTERM, None)
         raise KeyboardInterrupt
 

@@ -136,7 +136,7 @@ class ResumableRun:
             self._watch.stop()  # saving does not count as time of the run
             self.save()
             self._watch.start()
-        return stop.asked
+        return stop.asked is not None
 
 
 def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:

@@ -310,7 +310,8 @@ class TrainingRun:
                     probe.selected(selection.indices)
                 # Counted first: the learning rate belongs to the progress after its batch. The
                 # loader counts in the same way if the run's length is in epochs.
-                self.meter.updated(len(targets))
+                self.meter.updates += 1
+                self.meter.trained += len(targets)
                 learning_rate = self.config.recipe.learning_rate_at(self._schedule_share())
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
@@ -351,7 +352,6 @@ class TrainingRun:
         return (selection.weights * rows).mean()
 
     def _schedule_share(self) -> float:
-        """Return the fraction of the learning-rate schedule that is done; above 1 after its end."""
         config = self.config
         if config.lr_follows is ScheduleBasis.RUN:
             return self.progress

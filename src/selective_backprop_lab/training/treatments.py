@@ -22,8 +22,7 @@ class Halving:
     """
 
     def __init__(self, model: nn.Module, data: LabData, share: float) -> None:
-        self._share = share
-        self._acting = False
+        self._model, self._share = model, share
         self._until = math.inf  # what all passes at half size together would cost at full size
         whole = data.train_inputs.shape[1:]
         half = (*whole[:-2], *(side // 2 for side in whole[-2:]))
@@ -35,21 +34,17 @@ class Halving:
                 f"the side; here inputs are {tuple(whole)}. Use small_cnn or resnet9_narrow"
             ) from error
         self._price = operations[0] / operations[1]
-        model.register_forward_pre_hook(self._halve)
 
     def _halve(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if not self._acting or math.isfinite(self._until):
+        if math.isfinite(self._until):
             return None
         return functional.avg_pool2d(inputs[0], 2), *inputs[1:]
 
     @contextmanager
     def acting(self) -> Generator[None]:
         """Show the model smaller images in the body, if the run's first part is not over."""
-        self._acting = True
-        try:
+        with self._model.register_forward_pre_hook(self._halve):
             yield
-        finally:
-            self._acting = False
 
     def paid(self, cost: float) -> float:
         """Return the actual cost, given the cost at full size, both without a preparation's."""

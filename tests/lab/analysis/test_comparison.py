@@ -1,11 +1,28 @@
 """Which runs are compared, in which order, and which never are."""
 
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
-from fixture_runs import fixture_comparison, fixture_run
+from fixture_examples import fixture_history
+from fixture_runs import fixture_comparison, fixture_header, fixture_point, fixture_run
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.comparison import arms, leaders, ranking
+from selective_backprop_lab.analysis.comparison import (
+    arms,
+    compared,
+    leaders,
+    ranking,
+    read_comparable,
+    read_histories,
+)
 from selective_backprop_lab.analysis.queries import counted
+from selective_backprop_lab.records.example_history import examples_path, write_examples
+from selective_backprop_lab.records.frame import runs_of
+from selective_backprop_lab.records.schema import pack_finished
+from selective_backprop_lab.records.writer import RunWriter
 
 
 def labels(runs):
@@ -91,3 +108,149 @@ def test_arms_are_ranked_by_the_final_error_of_their_longest_runs_and_unfinished
 )
 def test_leaders_are_traditional_and_those_that_end_lowest(count, expected):
     assert leaders(crowd(), count) == expected
+
+
+def write(folder, arm="traditional", seed=0, *, config=None, finished=True, examples=12, **header):
+    usual = fixture_header(arm, seed).config
+    config = {**usual, "arm": arm, "seed": seed, **(config or {})}
+    found = fixture_header(arm, seed, config=config, **header)
+    with RunWriter.open(folder, found) as writer:
+        writer.add(fixture_point())
+        if finished:
+            writer.end({})
+    if examples:
+        write_examples(fixture_history(examples), writer.path)
+    return writer.path
+
+
+def read(*places):
+    evaluations, problems = read_comparable(places)
+    compared(evaluations)  # which takes whatever is kept
+    histories, unread = read_histories(evaluations)
+    runs = runs_of(evaluations)
+    paths = [Path(*pair) for pair in zip(runs.folder, runs.run, strict=True)]
+    problems = [*problems, *unread]
+    return SimpleNamespace(runs=runs, paths=paths, histories=histories, problems=problems)
+
+
+def names(found):
+    return {*zip(found.runs.arm, found.runs.seed, strict=True)}
+
+
+def test_folders_and_single_records_are_read_together_and_none_twice(tmp_path):
+    one, other = write(tmp_path / "a"), write(tmp_path / "b", "top-k")
+    write(tmp_path / "b", "low-k")
+    found = read(tmp_path / "a", other)
+    assert names(found) == {("traditional", 0), ("top-k", 0)}
+    assert {*found.histories} == {one, other}
+    assert found.problems == []
+    assert len(read(tmp_path / "a", one, tmp_path / "b").runs) == 3
+
+
+def test_a_packed_record_is_read_by_its_path_as_one_in_a_file(tmp_path):
+    one, other = write(tmp_path), write(tmp_path, "top-k")
+    pack_finished(tmp_path)
+    found = read(one)
+    assert (found.paths, found.problems) == ([one], [])
+    assert {*found.histories} == {one}
+    with pytest.raises(sb.RecordError, match=r"no\.jsonl: no such"):
+        read(other.with_name("no.jsonl"))
+
+
+def test_a_record_that_is_damaged_is_left_out_and_the_rest_is_there(tmp_path):
+    good, bad, empty, half = (
+        write(tmp_path, arm) for arm in ("traditional", "top-k", "low-k", "el2n")
+    )
+    bad.write_bytes(bad.read_bytes().replace(b'"cost"', b'"most"'))
+    empty.write_bytes(b"")
+    half.write_bytes(half.read_bytes()[:-20])  # which is a run that did not finish
+    found = read(tmp_path)
+    assert {*found.paths} == {*found.histories} == {good, half}
+    assert not found.runs.finished[found.runs.arm == "el2n"].item()
+    assert len(found.problems) == 2
+    assert f"{bad}, line 2: cost is None" in " ".join(found.problems)
+    assert f"{empty}: no header" in " ".join(found.problems)
+    assert all(problem.endswith("It is left out.") for problem in found.problems)
+
+
+def test_of_records_of_several_data_sets_the_most_are_kept(tmp_path):
+    for seed in (0, 1):
+        write(tmp_path, seed=seed)
+    left = write(tmp_path, config={"data": "others", "noise": 0.1})
+    found = read(tmp_path)
+    assert names(found) == {("traditional", 0), ("traditional", 1)}
+    (problem,) = found.problems
+    assert "data others, noise 0.1" in problem
+    assert "data fixture-data, noise none" in problem
+    assert left.name in problem
+
+
+def test_of_an_arm_with_two_configurations_one_is_kept(tmp_path):
+    for seed in (0, 1):
+        write(tmp_path, "top-k", seed)
+    write(tmp_path, "traditional")
+    left = write(tmp_path, "top-k", 2, config={"rate": 0.25})
+    found = read(tmp_path)
+    assert names(found) == {("top-k", 0), ("top-k", 1), ("traditional", 0)}
+    (problem,) = found.problems
+    assert all(words in problem for words in ("rate 0.25", "rate 0.5", left.name))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ({"finished": False, "started": "2030"}, {"started": "2020"}, "finished"),
+        ({"started": "2020"}, {"started": "2030"}, "newer"),
+    ],
+)
+def test_of_two_records_of_a_seed_the_finished_or_newer_one_is_kept(tmp_path, one, other, why):
+    left, kept = write(tmp_path / "a", **one), write(tmp_path / "b", **other)
+    found = read(tmp_path / "a", tmp_path / "b")
+    assert found.paths == [kept]
+    (problem,) = found.problems
+    assert problem.startswith(f"{left.name} and {kept.name} are both traditional, seed 0")
+    assert why in problem
+
+
+def test_a_damaged_file_of_examples_costs_only_what_it_held(tmp_path):
+    good, bad = write(tmp_path), write(tmp_path, "top-k")
+    examples_path(bad).write_bytes(b"PK nothing")
+    found = read(tmp_path)
+    assert len(found.runs) == 2
+    assert list(found.histories) == [good]
+    (problem,) = found.problems
+    assert "damaged" in problem
+    assert problem.endswith("The page does not show the examples of this run.")
+
+
+def test_examples_without_their_record_are_named(tmp_path):
+    write(tmp_path)
+    lost = write(tmp_path, "top-k")
+    lost.unlink()
+    found = read(tmp_path, tmp_path)
+    assert len(found.runs) == 1
+    (problem,) = found.problems
+    assert problem.startswith(f"{examples_path(lost)}: its record {lost.name} is missing")
+
+
+def test_examples_of_another_number_or_of_other_classes_are_not_shown_beside_the_others(tmp_path):
+    for seed in (0, 1):
+        write(tmp_path, seed=seed)
+    fewer, classes = write(tmp_path, "top-k", examples=9), write(tmp_path, "low-k")
+    write_examples(fixture_history(classes=4), classes)
+    found = read(tmp_path)
+    assert not {fewer, classes} & found.histories.keys()
+    assert "12 examples in 4 classes, but the others have 12 examples in 3" in found.problems[0]
+    assert "9 examples in 3 classes, but the others have 12 examples in 3" in found.problems[1]
+
+
+def test_where_there_is_nothing_to_show_everything_that_is_wrong_is_said(tmp_path):
+    with pytest.raises(sb.RecordError, match="nowhere: no such folder"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(sb.RecordError, match=r"no record to show in .*compare and train write"):
+        read(tmp_path)
+    path = write(tmp_path)
+    shutil.copy(path, path.with_name(path.name + ".replaced"))  # set aside: no record
+    path.write_bytes(b"nothing\n")
+    with pytest.raises(sb.RecordError, match=re.escape(f"{path}, line 1: not a line")):
+        read(tmp_path)

@@ -16,7 +16,7 @@ from selective_backprop_lab.data.composition import NoiseKind
 from selective_backprop_lab.recipe import RECIPES, Rates
 from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.schema import read_run, read_runs
-from selective_backprop_lab.runner import run_store
+from selective_backprop_lab.runner import grid
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, StrategyOptions, parse_strategies
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
@@ -34,7 +34,7 @@ def ordered(monkeypatch, tmp_path):
 
     def order(line):
         monkeypatch.setattr("selective_backprop_lab.cli.train.run_grid", stop)
-        monkeypatch.setattr(run_store, "load_data", lambda name, **_: few_digits())
+        monkeypatch.setattr(grid, "load_data", lambda name, **_: few_digits())
         with pytest.raises(Ordered) as made:
             cli.app(line.split(), standalone_mode=False)
         return made.value.args

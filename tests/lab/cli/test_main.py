@@ -12,7 +12,7 @@ from fixture_command import run_command
 
 import selective_backprop as sb
 from selective_backprop_lab.cli import main as cli
-from selective_backprop_lab.runner import run_store
+from selective_backprop_lab.runner import grid
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -49,7 +49,7 @@ def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(run_store, "load_data", broken)
+    monkeypatch.setattr(grid, "load_data", broken)
     with pytest.raises(ZeroDivisionError):
         cli.app(["train"], standalone_mode=False)
 

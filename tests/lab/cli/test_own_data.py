@@ -7,7 +7,7 @@ from fixture_command import run_command
 
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.runner import run_store
+from selective_backprop_lab.runner import grid
 
 SMALL = "--data data_to_edit:load --epochs 6 --batch-size 32 --evaluations 2"
 COMPARE = f"compare {SMALL} --strategies traditional,random-backprop --out out"
@@ -33,7 +33,7 @@ def edit(tmp_path, monkeypatch):
 
     def forget():
         sys.modules.pop("data_to_edit", None)
-        for remembered in (run_store.load_data, datasets.read):
+        for remembered in (grid.load_data, datasets.read):
             remembered.cache_clear()
 
     def write(seed):

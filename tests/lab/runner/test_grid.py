@@ -3,17 +3,20 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
+import torch
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
+from fixture_loaders import same_tensors
 from fixture_sessions import open_session
 
 import selective_backprop as sb
+from selective_backprop_lab.recipe import RECIPES
 from selective_backprop_lab.records.example_history import read_examples
 from selective_backprop_lab.records.files import locked
 from selective_backprop_lab.runner import grid
-from selective_backprop_lab.runner.grid import run_grid
-from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.runner.grid import RunStore, run_grid
 from selective_backprop_lab.training.process import Stop
+from selective_backprop_lab.training.run import TrainingRun
 
 
 @pytest.mark.parametrize(
@@ -21,7 +24,7 @@ from selective_backprop_lab.training.process import Stop
 )
 def test_runs_that_share_a_gpu_are_recorded_as_such(jobs, device, shared, tmp_path, monkeypatch):
     def carry_out(work, **_):
-        raise ZeroDivisionError(*(group.shares_gpu for group in work))
+        raise ZeroDivisionError(*(group.options["shared_gpu"] for group in work))
 
     monkeypatch.setattr(grid, "run_local", carry_out)
     plans = [replace(fixture_plan(seed=seed), device=device) for seed in (0, 1)]
@@ -140,3 +143,75 @@ def test_what_is_run_again_stays_beside_it(tmp_path):
     assert untimed(list(again.points)) == untimed(list(first.points))
     (kept,) = (path for path in tmp_path.glob("*.replaced") if ".jsonl" in path.name)
     assert kept.read_bytes() == written
+
+
+HEAD = {"5.weight", "5.bias"}  # the perceptron's last layer
+
+
+@pytest.fixture
+def plan(monkeypatch):
+    """A run on the later digits, after two epochs on the earlier ones."""
+    monkeypatch.setitem(RECIPES, "digits", replace(RECIPES["digits"], epochs=2))
+    made = fixture_plan("traditional", model="perceptron", epochs=1)
+    return replace(
+        made, recipe=replace(made.recipe, data="digits:5-9"), pretrained="digits:0-4", limit=200
+    )
+
+
+def test_every_seed_and_strategy_begins_with_one_net_but_for_its_last_layer(plan, tmp_path):
+    store = RunStore(tmp_path)
+    plans = [plan, replace(plan, seed=1), replace(plan, arm="selective-backprop", seed=1)]
+    first, second, third = (
+        TrainingRun(each, store.data(each), weights=store.weights(each)).model.state_dict()
+        for each in plans
+    )
+    taken = store.weights(plan)
+    assert taken.keys() == first.keys()
+    for name, value in taken.items():
+        assert torch.equal(value, first[name]) != (name in HEAD)
+        assert torch.equal(first[name], second[name]) != (name in HEAD)
+    assert same_tensors(second, third)
+
+
+def test_the_net_is_that_of_a_traditional_run_on_its_own_data(plan, tmp_path):
+    store, before = RunStore(tmp_path), plan.pretraining
+    run = TrainingRun(before, store.data(before))
+    while not run.finished:
+        run.advance()
+    assert (before.recipe.data, run.meter.updates) == ("digits:0-4", 2 * 12)
+    assert same_tensors(store.weights(plan), run.model.state_dict())
+
+
+def test_a_net_that_cannot_be_read_is_named_with_what_to_do(plan, tmp_path):
+    RunStore(tmp_path).weights(plan)
+    (path,) = tmp_path.glob("*.weights")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(sb.RecordError, match=rf"{path.name}: .*Move that file away"):
+        RunStore(tmp_path).weights(plan)
+
+
+def test_a_net_that_cannot_be_written_is_named_with_what_to_do(plan, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(sb.RecordError, match=r"weights cannot be written: .*another folder"):
+        RunStore(tmp_path / "taken").weights(plan)
+
+
+def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_path):
+    (tuned, other) = run_grid([plan, replace(plan, seed=1)], RunStore(tmp_path))
+    (plain,) = run_grid([replace(plan, pretrained=None)], RunStore(tmp_path))
+    assert tuned.points[-1].cost == plain.points[-1].cost == 1.0
+    assert tuned.points[0].test_error != plain.points[0].test_error
+    assert tuned.header.config["pretrained"] == "digits:0-4"
+    (weights,) = tmp_path.glob("*.weights")
+    written = weights.stat().st_mtime_ns
+    again = run_grid([plan, replace(plan, seed=2)], RunStore(tmp_path))
+    assert weights.stat().st_mtime_ns == written
+    assert again[0].points == tuned.points
+    assert other.points != tuned.points
+
+
+def test_a_net_for_images_of_another_size_is_refused_before_it_is_trained(plan, tmp_path):
+    wrong = replace(plan, pretrained="mnist1d")
+    with pytest.raises(sb.ConfigurationError, match=r"mnist1d have the shape 40.* 1 x 8 x 8"):
+        RunStore(tmp_path).weights(wrong)
+    assert not list(tmp_path.iterdir())

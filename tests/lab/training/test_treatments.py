@@ -10,7 +10,7 @@ from fixture_loaders import flat_tensors, same_tensors
 
 import selective_backprop as sb
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.runner.grid import RunStore
 from selective_backprop_lab.strategies import TREATMENTS, find_strategy, parse_strategies
 from selective_backprop_lab.training.run import TrainingRun
 

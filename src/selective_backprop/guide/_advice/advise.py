@@ -37,7 +37,6 @@ class Advice:
     traits: DataTraits
 
     def __str__(self) -> str:
-        """Return the verdict, the reasons and the code, each on a line of its own."""
         return "\n".join((self.verdict, *self.reasons, *self.code))
 
 

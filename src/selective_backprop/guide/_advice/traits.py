@@ -80,7 +80,6 @@ class DataTraits:
         return (self.wrong_labels or 0.0) - 2 * (self.wrong_labels_error or 0.0) >= MANY
 
     def __str__(self) -> str:
-        """Return what was found, in a sentence."""
         said = ["copies unknown" if self.copies is None else f"{self.copies:.0%} are copies"]
         if self.classes is not None:
             said.append(f"{self.classes} classes, effectively {self.effective_classes:.1f}")

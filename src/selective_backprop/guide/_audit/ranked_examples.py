@@ -140,7 +140,6 @@ class Suspects:
         return len(self.indices)
 
     def __repr__(self) -> str:
-        """Return how many labels look wrong, and the first indices, in a sentence."""
         said = f"{self.suspicious:,} of {len(self):,} labels look wrong"
         if not self.suspicious:
             return said

@@ -57,7 +57,6 @@ class CompiledLoss:
         self._loss.reduction = "none"
 
     def __call__(self, model: Any, batch: Any, *, excess: bool = False) -> Tensor:
-        """Return the losses `[candidate]` of a batch `(inputs, targets)`, maybe with weights."""
         inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         return self.of(apply(model, inputs), targets, weights, excess=excess)
 

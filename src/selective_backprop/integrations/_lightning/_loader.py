@@ -87,7 +87,6 @@ class LightningLoader:
         return self._passes().loader
 
     def __len__(self) -> int:
-        """Return the number of batches of the running or next epoch; TypeError if unknown."""
         return self._passes().length()
 
     def __bool__(self) -> bool:
@@ -95,7 +94,6 @@ class LightningLoader:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the epoch's remaining batches."""
         return self._passes().batches()
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,7 +104,6 @@ class LightningLoader:
         """Do nothing, because `state_dict()` is empty."""
 
     def _passes(self) -> Passes:
-        """Return the passes of the current training, which yield the batches."""
         trainer = getattr(self._module, "_trainer", None)
         if trainer is None:
             raise sb.LoaderError(

@@ -128,7 +128,6 @@ class Passes:
         return fetched
 
     def _open(self) -> None:
-        """Begin the next pass, or continue a saved one."""
         if not self._taken and self._length is None:
             self.before = self.loader.stats
             self._length = len(self.loader) if self.sized else None

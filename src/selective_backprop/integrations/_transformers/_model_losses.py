@@ -210,7 +210,6 @@ class OwnLosses:
     parameters: Mapping[str, inspect.Parameter]
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-        """Return one loss per row of a batch, by a forward pass."""
         return self.rows(self.forward(model, batch), batch)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any], **_: Any) -> Any:

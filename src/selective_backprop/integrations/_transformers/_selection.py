@@ -16,7 +16,7 @@ from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 
 import selective_backprop as sb
-from selective_backprop.integrations._accelerate._shard import own_shard
+from selective_backprop.integrations._accelerate._loader import own_shard
 from selective_backprop.integrations._kit import Padding, StateFile
 from selective_backprop.integrations._transformers import _model_losses as model_losses
 from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
@@ -307,7 +307,6 @@ class TrainerSelection(TrainerCallback):
         return StateFile.of_rank(checkpoint, "selection", args.process_index, args.world_size)
 
     def _find_losses(self) -> None:
-        """Find what gives one loss per row, if the strategy needs losses."""
         strategy, model = self._strategy, self._trainer.model
         needs = strategy.needs
         if needs is None and not self._reweights:

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import Trainer
 
 from selective_backprop import NonFinite, SelectiveLoader, Strategy
-from selective_backprop.integrations._accelerate._shard import check_accelerator
+from selective_backprop.integrations._accelerate._loader import check_accelerator
 from selective_backprop.integrations._kit import check_loss, check_options, check_strategy, refuse
 from selective_backprop.integrations._transformers._model_losses import RowLosses, loss_of_numbers
 from selective_backprop.integrations._transformers._selection import TrainerSelection

@@ -16,8 +16,12 @@ from selective_backprop import ConfigurationError, RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._trl import _checks as checks
 from selective_backprop.integrations._trl import _regrouping as regrouping
-from selective_backprop.integrations._trl._prompts import PromptStream
-from selective_backprop.integrations._trl._regrouping import Batch, own_tokens, with_gradient
+from selective_backprop.integrations._trl._regrouping import (
+    Batch,
+    PromptStream,
+    own_tokens,
+    with_gradient,
+)
 
 OLD = ("old_per_token_logps", "old_logps")  # the names in GRPO and in RLOO
 NUMBER = "prompt_number"  # a column with each prompt's index, for refills and rest
@@ -166,7 +170,6 @@ class NonzeroRollouts:
         return rollouts
 
     def _refill(self, count: int) -> Batch:
-        """Return rollouts of `count` further prompts in each process."""
         assert self._prompts is not None  # refills create it
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         numbers = self._prompts.take(count * ranks)[rank * count : (rank + 1) * count]
