@@ -1,10 +1,11 @@
 """Get one loss per example from the loss function that the user already has."""
 
+import copy
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -220,12 +221,11 @@ class UnreducedLoss:
         What the loss counts is kept if gradients are on, and forgotten if they are off.
         """
         tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        trains = torch.is_grad_enabled()
+        function = self._copied() if self.settable or (self.counts and not trains) else self.given
         try:
-            if self.settable:
-                self.given.reduction = "none"
-            scores = self.counts and not torch.is_grad_enabled()
-            with self._unchanged() if scores else nullcontext():
-                losses = self.given(outputs, targets, *more, **self.options, **named)
+            with nullcontext() if trains else self._kept_buffers():
+                losses = function(outputs, targets, *more, **self.options, **named)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
@@ -236,9 +236,10 @@ class UnreducedLoss:
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
             raise
-        finally:
-            if self.settable:
-                self.given.reduction = self.reduction
+        if self.counts and trains and self.settable:
+            changed = {**vars(function)}
+            changed.pop("reduction", None)
+            vars(self.given).update(changed)
         rows = tensors and isinstance(losses, Tensor) and losses.ndim
         if rows and losses.shape not in (targets.shape, outputs.shape):
             _refuse_crossed_rows(losses, outputs, targets)
@@ -246,24 +247,31 @@ class UnreducedLoss:
 
     def probe(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
         """Return what the given loss returns, but leave no trace in it or in random streams."""
+        given = copy.copy(self.given) if self.counts else self.given
         # the function in a compiled one, which would be compiled again
-        given = getattr(self.given, "_torchdynamo_orig_callable", self.given)
+        given = getattr(given, "_torchdynamo_orig_callable", given)
         device = outputs.device if isinstance(outputs, Tensor) else None
-        with kept_random_streams(device), self._unchanged() if self.counts else nullcontext():
+        with kept_random_streams(device), self._kept_buffers():
             found = given(outputs, targets, *more, **named)
         return found.detach() if isinstance(found, Tensor) else found
 
-    @contextmanager
-    def _unchanged(self) -> Generator[None]:
-        """Run the body, then restore the attributes and buffers of the loss."""
-        held, module = vars(self.given), isinstance(self.given, nn.Module)
-        before = held.copy()
-        with KeptModel(self.given).kept() if module else nullcontext():
-            try:
-                yield
-            finally:
-                held.clear()
-                held.update(before)
+    def _copied(self) -> Any:
+        """Return a copy that does not reduce: another thread may be using the user's own loss."""
+        clone: Any = copy.copy(self.given)
+        if not self.settable:
+            return clone
+        change = setattr if isinstance(clone, torch.jit.ScriptModule) else object.__setattr__
+        try:
+            change(clone, "reduction", "none")  # of a frozen dataclass too
+        except (AttributeError, RuntimeError) as error:
+            raise LossError(
+                f"the reduction of a {type(clone).__name__} cannot be set ({error}). {ADVICE}"
+            ) from error
+        return clone
+
+    def _kept_buffers(self) -> AbstractContextManager[None]:
+        module = self.counts and isinstance(self.given, nn.Module)
+        return KeptModel(self.given).kept() if module else nullcontext()
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
