@@ -24,7 +24,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 import selective_backprop as sb
-from selective_backprop._batches.mixed_targets import warn_of_mixtures
+from selective_backprop._batches.losses import warn_of_mixtures
 
 
 class Sentences(Dataset):

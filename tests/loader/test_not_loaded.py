@@ -60,7 +60,7 @@ def test_spread_each_epoch_scores_an_equal_share(epochs):
     for epoch, scored in enumerate(loop.scored[1:], start=1):
         due = [index for index in range(60) if (index + epoch) % epochs == 0]
         assert sorted(scored) == due
-    counted = loop.loader._parts.ledger.selected.tolist()
+    counted = loop.loader.ledger.selected.tolist()
     assert counted == [sum(e.count(i) for e in loop.trained) for i in range(60)]
     assert loop.loader.stats.expired == sum(map(len, loop.scored))
 
@@ -105,7 +105,7 @@ class Seen(sb.selectors.AbstractSelector):
 def test_remembered_scores_rank_against_all_of_their_kind_by_the_papers_rule():
     selector = Seen()
     loop = Loop(strategy(STALE, selector), records=False).epoch()
-    known = loop.loader._parts.ledger.scored.observe().scores[0].tolist()
+    known = loop.loader.ledger.scored.observe().scores[0].tolist()
     twin = LossHistory(len(known))
     twin.add(known)
     for _ in range(2):
@@ -139,7 +139,7 @@ def test_scores_filed_during_an_epoch_count_from_the_next_one_on(scorer):
 
         def meddle(loader=loop.loader, meddles=meddles) -> None:
             if meddles:
-                loader._parts.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
+                loader.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
 
         chosen.append(loop.epoch(each=meddle).trained[1])
         chosen.append(loop.epoch().trained[2])

@@ -115,7 +115,7 @@ def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
     recorded = sb.scorers.Recorded()
     loop = Loop(strategy(recorded, sb.selectors.Proportional(3.0)), 24).epochs(4)
     assert any(len({*epoch}) < len(epoch) for epoch in loop.trained)
-    observed = loop.loader._parts.ledger.recorded.observe()
+    observed = loop.loader.ledger.recorded.observe()
     trained = {index for epoch in loop.trained for index in epoch}
     assert {index for index in range(24) if observed.epochs[0, index] >= 0} == trained
 
@@ -130,10 +130,10 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
         with pytest.raises(sb.LossError, match="2 of 4") as caught:
             loop.loader.record(selection, losses)
         assert str(named) in str(caught.value)
-        assert loop.loader._parts.ledger.recorded.empty
+        assert loop.loader.ledger.recorded.empty
     else:
         loop.loader.record(selection, losses)
-        found = loop.loader._parts.ledger.recorded.observe().scores[0, selection.indices]
+        found = loop.loader.ledger.recorded.observe().scores[0, selection.indices]
         assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
 
 
@@ -173,15 +173,15 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
         assert after.loaded - before.loaded == len(left_out) + len(loop.trained[-1])
         assert after.loaded - before.loaded == loop.data.reads.sum()
         assert after.kept - before.kept == len(loop.trained[-1])
-    observed = loop.loader._parts.ledger.scored.observe()
+    observed = loop.loader.ledger.scored.observe()
     assert all(observed.epochs[0, index] == 3 for index in loop.scored[-1])
 
 
 def test_what_was_scored_at_the_end_is_judged_by_that_score_in_the_next_epoch():
     scorer = sb.scorers.Recorded(rescore=sb.scorers.Forward())
     loop = Loop(strategy(scorer, HARDEST), 24, loads=12).epoch()
-    known = loop.loader._parts.pipeline.memory.recall(1)
-    observed = loop.loader._parts.ledger.scored.observe().scores[0]
+    known = loop.loader._pipeline.memory.recall(1)
+    observed = loop.loader.ledger.scored.observe().scores[0]
     for index in loop.scored[0]:
         assert float(known[index]) == observed[index]
     assert bool(known.isfinite().all())

@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
-from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._batches.structure import list_leaves
+from selective_backprop._core.errors import ConfigurationError, LossError, warn
 from selective_backprop._core.isolation import KeptModel, kept_random_streams
 from selective_backprop._core.types import NO_TARGET, Bool, LossesOf, OutputsOf
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 SETTINGS = ("reduction", "ignore_index", "weight", "label_smoothing")
+SLACK = 1e-2  # largest error of a sum of many probabilities in half precision
 IGNORED = -100  # torch's default for the class index that a loss ignores
 
 OF_LABELS = {
@@ -121,7 +123,6 @@ def lacks_target(
 
 
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
-    """Refuse losses that broadcasting computed for each output with each target."""
     given, wanted, found = outputs.shape, targets.shape, losses.shape
     if len(given) == len(wanted):
         return
@@ -379,7 +380,6 @@ class ExampleLosses:
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
-    """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`."""
     listed = isinstance(batch, (tuple, list))
     if not listed or len(batch) != 2:
         found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
@@ -413,3 +413,34 @@ def find_losses(
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
     """Return the function that computes `(outputs, targets)`; None if only `losses` was given."""
     return outputs if outputs is not None or losses is not None else apply_to_pair
+
+
+def warn_of_mixtures(batch: Any) -> None:
+    """Warn if a batch that was loaded by index looks as if MixUp or CutMix made it.
+
+    Only probabilities as targets show this. Pairs of class numbers with a share do not.
+    """
+    if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
+        warn(
+            "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
+            "function does. This strategy remembers examples by index, so it would file the loss "
+            "of a mixture under one of the two. Mix the batches that the loader yields, and use a "
+            "strategy that scores candidates, such as selective_backprop."
+        )
+
+
+def _is_mixed(targets: Tensor) -> bool:
+    """Return whether targets are probabilities `[candidate, class]` that look mixed.
+
+    There must be at least three classes. In each row at most two probabilities stand out, and in
+    some row two do.
+    """
+    if targets.layout is not torch.strided or targets.is_nested or not targets.is_floating_point():
+        return False
+    if targets.ndim != 2 or targets.shape[1] < 3 or not targets.shape[0]:
+        return False
+    values = targets.detach().float()
+    lowest = values.amin(1, keepdim=True)
+    peaks = (values > lowest + SLACK / 100).sum(1)
+    sums_to_one = ((values.sum(1) - 1).abs() < SLACK).all() & (lowest >= 0).all()
+    return bool(sums_to_one & (peaks <= 2).all() & (peaks == 2).any())

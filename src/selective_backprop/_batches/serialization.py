@@ -110,7 +110,6 @@ def unseal(saved: Saved, kind: type[Read]) -> Read:
 
 
 def _checksum(packed: Any, start: int = 0) -> int:
-    """Return a CRC-32 of a packed batch: of its values, their types and their shapes."""
     if isinstance(packed, Tensor):
         start = zlib.crc32(f"{packed.dtype}{tuple(packed.shape)}".encode(), start)
         flat = packed.cpu().resolve_conj().resolve_neg().reshape(-1)
@@ -167,7 +166,6 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
 
 
 def _field_names(kind: type) -> tuple[str, ...] | None:
-    """Return the field names of a named tuple or dataclass; None for other types."""
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None

@@ -147,8 +147,6 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
-    """Return the batch with `function(tensor)` in place of each of its tensors."""
-
     def apply(_: str, leaf: Any) -> Any:
         if _lists_numbers(leaf):
             return type(leaf)([*map(function, leaf)])
@@ -451,7 +449,6 @@ def name_of(path: str) -> str:
 
 
 def share_memory(part: Tensor, whole: Tensor) -> bool:
-    """Return whether `part` shares its storage with `whole`, and `whole` is not empty."""
     if part.device != whole.device or not whole.numel():
         return False
     return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()

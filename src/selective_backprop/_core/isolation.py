@@ -103,7 +103,6 @@ class KeptModel:
         self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
 
     def _stay(self, modules: Sequence[nn.Module]) -> bool:
-        """Return whether the model has the same buffers as before, in the same memory."""
         places = {
             id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
         }

@@ -31,7 +31,6 @@ class LateChecks:
         self._running.append((event, flag, failure))
 
     def wait(self) -> None:
-        """Wait for the checks that still run on the GPU; raise if one failed."""
         for event, _, _ in self._running:
             if not event.query():
                 event.synchronize()

@@ -150,7 +150,6 @@ class Padding(dict[str, float]):
 
 
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the padding value of each path."""
     values = pad.values() if isinstance(pad, Mapping) else [] if pad is None else [None]
     if not all(isinstance(_unwrapped(value), Real) for value in values):
         raise ConfigurationError(f'pad={pad!r:.60}: write a number per path, such as {{"0": 0}}')

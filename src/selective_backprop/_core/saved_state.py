@@ -153,8 +153,6 @@ class Saved:
 
 @runtime_checkable
 class Stateful(Protocol):
-    """An object that can be saved and can go on from its saved state."""
-
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...

@@ -100,8 +100,6 @@ class Stopwatch:
 
 
 class Phase(AbstractContextManager[None]):
-    """A context that adds the time of each body to a phase of a stopwatch."""
-
     def __init__(self, stopwatch: Stopwatch, name: str) -> None:
         self._stopwatch = stopwatch
         self._name = name

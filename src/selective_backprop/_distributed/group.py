@@ -18,8 +18,6 @@ MOST_AT_ONCE = 2**20  # rows of all ranks together in one message; more are sent
 
 @dataclass(frozen=True)
 class Alone:
-    """The only process: rank 0 of 1."""
-
     rank: int = 0
     size: int = 1
 

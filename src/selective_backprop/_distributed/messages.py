@@ -17,8 +17,6 @@ HEAD = 5  # numbers that stand before the scores: their count, and a `Head`
 
 
 class Status(IntEnum):
-    """A rank's state, which it sends to the others."""
-
     READY = 0  # holds a full training batch
     ENDED = 1  # has none left in this epoch
     FAILED = 2  # is about to raise
@@ -26,8 +24,6 @@ class Status(IntEnum):
 
 
 class Head(NamedTuple):
-    """How far a rank has come."""
-
     status: Status
     epoch: int
     exchanges: int  # exchanges in this epoch before this one

@@ -62,7 +62,7 @@ class CandidateScheduler:
         self.scheduler, self._loader, self._warned = scheduler, loader, False
         self._end = end_of(scheduler)
         inner: Any = getattr(loader, "_loader", loader)  # of an AcceleratedLoader
-        handshake, batches = inner._parts.handshake, inner.planned_batches
+        handshake, batches = inner._epochs.handshake, inner.planned_batches
         if handshake is not None:
             handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
             if not inner._source.is_shared_by(handshake.group.size):

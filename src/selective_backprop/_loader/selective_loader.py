@@ -22,16 +22,16 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader import validation
-from selective_backprop._loader.assembly import assemble
+from selective_backprop._loader import messages
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch import Epoch, Epochs
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import ClassVisits, Ledger, WrongShare
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.source import open_source
+from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
@@ -124,10 +124,12 @@ class SelectiveLoader:
         if strategy.subset is not None:
             source = source.within(strategy.subset, batch_size)
         loss_fn = WeighingLoss.unwrapped(loss_fn)  # of an earlier loader: a cell was run again
-        validation.check_fit(strategy, source, loss_fn, losses, outputs)
-        self._progress = validation.check_length(strategy, source, epochs, progress)
-        self._source, self._strategy = source, strategy
-        self._options = LoaderOptions(
+        messages.check_fit(strategy, source, loss_fn, losses, outputs)
+        self._source = source
+        self._setup = setup = Setup(
+            source,
+            strategy,
+            messages.check_length(strategy, source, epochs, progress),
             model=model,
             loss_fn=loss_fn,
             losses=losses,
@@ -143,11 +145,11 @@ class SelectiveLoader:
             process_group=process_group,
             overlap=options.check_flag("overlap", overlap),
         )
-        self._parts = assemble(source, strategy, self._progress, self._options)
-        validation.warn_of_sampler(strategy, source, self._parts)
-        self._state = LoaderState(self._parts, strategy)
+        self._pipeline = pipeline = Pipeline(setup)
+        messages.warn_of_sampler(setup)
+        self._state = LoaderState(pipeline)
         silent = options.check_flag("quiet", quiet)
-        self._epochs = Epochs(self._parts, strategy, self._state, silent)
+        self._epochs = Epochs(pipeline, self._state, silent)
         self._thread = threading.get_ident() if strategy.scores else None
         self._ignored, self._smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
 
@@ -164,12 +166,12 @@ class SelectiveLoader:
     @property
     def batch_size(self) -> int | None:
         """Number of rows in a full training batch; None if your batches are passed on unchanged."""
-        return self._parts.shape.batch_size
+        return self._setup.shape.batch_size
 
     @property
     def strategy(self) -> Strategy:
         """What is selected, and when."""
-        return self._strategy
+        return self._setup.strategy
 
     @property
     def loss_fn(self) -> Callable[[Any, Any], Any]:
@@ -201,18 +203,18 @@ class SelectiveLoader:
             ConfigurationError: if the loader was built without a loss.
         """
         if self._epochs.loss is None:
-            if self._options.loss_fn is None:
+            if self._setup.loss_fn is None:
                 raise ConfigurationError(
                     "the loader was built with no loss function: pass your loss as loss_fn"
                 )
-            weighs = self._strategy.selector.terms.reweights or self.ledger is not None
-            works = weighs or self._parts.pipeline.feed is not None
+            weighs = self._setup.strategy.selector.terms.reweights or self.ledger is not None
+            works = weighs or self._pipeline.feed is not None
             self._epochs.loss = WeighingLoss(
-                self._options.loss_fn,
+                self._setup.loss_fn,
                 self.record if works else None,
-                self._options.model,
+                self._setup.model,
                 weighs=weighs,
-                confidence=self._strategy.selector.terms.confidence,
+                confidence=self._setup.strategy.selector.terms.confidence,
             )
         return self._epochs.loss
 
@@ -230,10 +232,10 @@ class SelectiveLoader:
 
         If your data loader has no length, the fraction changes only between epochs.
         """
-        if self._parts.handshake is not None and self._source.batches:
-            return self._progress.at(0, self.candidate_batches or 0)
-        cursor = self._parts.pipeline.cursor
-        return self._progress.at(max(0, cursor.epoch), cursor.drawn)
+        if self._epochs.handshake is not None and self._source.batches:
+            return self._setup.progress.at(0, self.candidate_batches or 0)
+        cursor = self._pipeline.cursor
+        return self._setup.progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def candidate_batches(self) -> int | None:
@@ -245,28 +247,29 @@ class SelectiveLoader:
         """
         if self._source.batches is None:
             return None
-        lockstep = self._parts.pipeline.lockstep
+        lockstep = self._pipeline.lockstep
         if lockstep is None:
-            return self._parts.pipeline.drawn()
+            return self._pipeline.drawn()
         lockstep.settle()
         return lockstep.drawn
 
     @property
     def planned_batches(self) -> int | None:
         """The number of your data loader's batches in all `epochs`; None if unknown."""
-        epochs, batches = self._progress.epochs, self._source.batches
+        epochs, batches = self._setup.progress.epochs, self._source.batches
         return None if epochs is None or batches is None else round(epochs * batches)
 
     @property
     def agreement(self) -> Agreement | None:
         """The last check of an approximate scorer against exact scores; None if there was none."""
-        scorer = self._parts.pipeline.scorer
+        scorer = self._pipeline.scorer
         return None if scorer is None else scorer.agreement
 
     @property
     def ledger(self) -> Ledger | None:
         """The memory of each example's scores; None for a strategy that remembers nothing."""
-        return self._parts.ledger
+        memory = self._pipeline.memory
+        return None if memory is None else memory.ledger
 
     @property
     def class_visits(self) -> ClassVisits | None:
@@ -291,7 +294,7 @@ class SelectiveLoader:
         These are the remembered scores as they were when the epoch began, or else recent scores.
         Reading this makes the CPU wait for the GPU.
         """
-        memory, history = self._parts.pipeline.memory, self._parts.history
+        memory, history = self._pipeline.memory, self._pipeline.history
         epoch_scores = None if memory is None else memory.epoch_scores
         known = None if epoch_scores is None else epoch_scores.past.summary()
         return history.summary() if known is None and history is not None else known
@@ -352,10 +355,10 @@ class SelectiveLoader:
                 have neither taken `loss_fn` from this loader nor passed `with_selection=True`.
         """
         if self._epochs.loss is None:
-            if not self._options.with_selection:
-                validation.check_use(self._strategy)
-            validation.warn_of_loss(self._strategy, self._options.loss_fn)
-        if (feed := self._parts.pipeline.feed) is not None:
+            if not self._setup.with_selection:
+                messages.check_use(self._setup.strategy)
+            messages.warn_of_loss(self._setup.strategy, self._setup.loss_fn)
+        if (feed := self._pipeline.feed) is not None:
             feed.taken = self._epochs.loss is not None
         return Epoch(self._epochs.begin, self._thread)
 
@@ -395,7 +398,7 @@ class SelectiveLoader:
                 "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
-        pipeline = self._parts.pipeline
+        pipeline = self._pipeline
         if smoothing is None:
             smoothing = self._smoothing
         else:
@@ -409,10 +412,10 @@ class SelectiveLoader:
             if outputs is not None:
                 outputs = outputs[0], without_ignored(self._ignored, outputs[1])
         if pipeline.memory is not None:
-            policy, epoch = self._options.nonfinite, max(0, pipeline.cursor.epoch)
+            policy, epoch = self._setup.nonfinite, max(0, pipeline.cursor.epoch)
             pipeline.memory.record(selection, losses, policy, epoch, targets, outputs, smoothing)
         if pipeline.feed is not None:
-            pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
+            pipeline.tally["observed"] += pipeline.feed.take(selection, losses, outputs)
 
     @property
     def wrong_labels(self) -> WrongShare | None:

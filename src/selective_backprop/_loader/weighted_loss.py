@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from itertools import accumulate
 from operator import mul
 from typing import Any, NoReturn
@@ -27,7 +27,6 @@ from selective_backprop._batches.losses import (
 from selective_backprop._batches.structure import list_leaves, rows_of, share_memory
 from selective_backprop._core.errors import LossError, warn
 from selective_backprop._core.isolation import unwrapped
-from selective_backprop._core.uncompiled import uncompiled
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.strategies._auto.entropies import ExcessLosses
@@ -161,6 +160,23 @@ def _alike(part: Tensor, own: Tensor, count: int) -> bool:
     return same and (part.shape[1:] == own.shape[1:] or count != size)
 
 
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep `torch.compile` out of a function and all that it calls.
+
+    `torch.compiler.disable` does this, but imports the compiler, which takes longer than importing
+    torch. So it is called when the function is called first, not when the function is defined.
+    """
+    disabled: list[Callable[..., Any]] = []
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
+
+    return call
+
+
 class WeighingLoss:
     """A loss that weights and records the rows of the batch that a loader handed out last.
 
@@ -195,7 +211,6 @@ class WeighingLoss:
 
     @staticmethod
     def unwrapped(loss_fn: Any) -> Any:
-        """Return the user's own loss, also if it is not wrapped."""
         return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
@@ -233,7 +248,6 @@ class WeighingLoss:
             )
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Return the loss of a batch or of some of its rows, reduced as the user's loss is."""
         if self._record is None or not torch.is_grad_enabled():
             return self.given(*given, **named)
         return self._call(given, named)

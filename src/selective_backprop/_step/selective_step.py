@@ -277,7 +277,6 @@ class JointHistory:
         return history, seed
 
     def file(self, scores: Scores) -> None:
-        """Exchange this rank's scores, and file all ranks' scores."""
         gathered = self._swap(Status.READY, scores)
         assert self._history is not None
         for own in gathered:
