@@ -278,10 +278,8 @@ class UnreducedLoss:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
 
         As in torch, a mean of cross-entropies is divided by the number of positions that are not
-        ignored, or by the sum of their class weights. If all are ignored, the mean is 0, not NaN.
-
-        Losses may already be multiplied by row weights. The divisor stays the same, as in
-        `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
+        ignored, or by the sum of their class weights; row weights do not change the divisor, or it
+        would undo them. If all positions are ignored, the mean is 0, not NaN.
         """
         match self.reduction:
             case "mean":
@@ -399,10 +397,7 @@ def find_losses(
     average: Average = average_examples,
     marks: bool = True,
 ) -> LossesOf:
-    """Return a function that computes one loss per example, made from the user's arguments.
-
-    If it `marks`, as scores need it, the loss of a row without a target is `NO_TARGET`, not 0.
-    """
+    """Return a function that computes one loss per example; see `ExampleLosses` for `marks`."""
     if losses is not None:
         return losses
     if loss_fn is None:
@@ -416,10 +411,7 @@ def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsO
 
 
 def warn_of_mixtures(batch: Any) -> None:
-    """Warn if a batch that was loaded by index looks as if MixUp or CutMix made it.
-
-    Only probabilities as targets show this. Pairs of class numbers with a share do not.
-    """
+    """Warn if a batch that was loaded by index has targets as MixUp or CutMix makes them."""
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
             "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
@@ -430,11 +422,7 @@ def warn_of_mixtures(batch: Any) -> None:
 
 
 def _is_mixed(targets: Tensor) -> bool:
-    """Return whether targets are probabilities `[candidate, class]` that look mixed.
-
-    There must be at least three classes. In each row at most two probabilities stand out, and in
-    some row two do.
-    """
+    """Return whether at most two of three or more classes stand out in each row, in some two."""
     if targets.layout is not torch.strided or targets.is_nested or not targets.is_floating_point():
         return False
     if targets.ndim != 2 or targets.shape[1] < 3 or not targets.shape[0]:

@@ -18,12 +18,7 @@ from selective_backprop._core.saved_state import Read, Saved, StateError
 
 
 def pack_batch(batch: Any, path: str = "") -> Any:
-    """Return copies of a batch's leaves in plain containers, with the names of the original types.
-
-    A batch may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of
-    `dict` or `UserDict`), named tuples and dataclasses. All types must be defined at the top of
-    their modules. An error names the path of anything else.
-    """
+    """Return copies of a batch's leaves in plain containers, with the names of the types."""
 
     def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:
         return [pack_batch(part, f"{path}.{key}".strip(".")) for key, part in parts]
@@ -69,10 +64,7 @@ def pack_batch(batch: Any, path: str = "") -> Any:
 
 
 def unpack_batch(packed: Any) -> Any:
-    """Return the batch that was packed.
-
-    The user's types must already be imported. None of their code is run.
-    """
+    """Return the batch that was packed; the user's types must be imported, but run no code."""
     if not isinstance(packed, tuple):
         return packed
     kind, *content = packed

@@ -110,11 +110,7 @@ class KeptModel:
 
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
-        """Run the body, with all modules in eval mode if it `evaluates`; then restore the model.
-
-        Raises:
-            ConfigurationError: if the body changed what cannot be restored.
-        """
+        """Run the body, with all modules in eval mode if it `evaluates`; then restore the model."""
         modules = list_modules(self._model)
         # Flags are set directly: a module's `train()` may do more, and `__setattr__` is slow.
         training = [each for each in modules if each.training] if evaluates else []

@@ -32,11 +32,7 @@ class StateError(ConfigurationError):
 
 @dataclass(frozen=True)
 class Saved:
-    """A value in a saved state, and the path to it; reading checks it and changes nothing.
-
-    Every method raises `StateError`, a `ConfigurationError` with the value's path, if the value
-    is not what the method asks for.
-    """
+    """A value in a saved state, and the path to it; what reads it may raise `StateError`."""
 
     value: Any
     path: str = ""
@@ -160,10 +156,7 @@ class Stateful(Protocol):
 
 @contextmanager
 def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
-    """Load the states of parts, one after another, before the body runs.
-
-    If loading or the body raises, all parts go back to their earlier states.
-    """
+    """Load the states of parts, then run the body; after an error, all are as they were."""
     before: list[tuple[Stateful, dict[str, Any]]] = []
     try:
         for part, saved in parts:

@@ -35,10 +35,9 @@ class Group:
     members: Any = None
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
-        """Return the messages of all ranks, `[rank, ...]`, on the group's device.
+        """Return the messages of all ranks, `[rank, ...]`, of one shape and type.
 
-        Every rank must call this, with a message of the same shape and type. `doing` says in error
-        messages what this rank does, such as "opens epoch 3".
+        `doing` says in error messages what this rank does, such as "opens epoch 3".
         """
         return self.send(message, doing)()
 
@@ -78,8 +77,7 @@ class Group:
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the rows of all ranks in pieces, each with its rank and its place there.
 
-        The order is the same on every rank, and keeps each rank's rows in order. Ranks may have
-        different numbers of rows. All ranks pass the same `counts`, the number of rows of each.
+        The order is the same on every rank. `counts` are the numbers of rows of all ranks.
         """
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):

@@ -135,9 +135,8 @@ class Epochs:
 class Epoch(Iterator[Any]):
     """An iterator over one epoch, which begins when the first batch is taken.
 
-    Only the thread `scores_in` may take batches, because scoring changes the model's mode and the
-    random generators for a moment. If `scores_in` is None, nothing is scored, and the thread that
-    takes the first batch must take all.
+    Only the thread `scores_in` may take batches, because scoring changes the model's mode for a
+    moment; if it is None, the thread that takes the first batch must take all.
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:

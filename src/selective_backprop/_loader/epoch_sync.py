@@ -9,10 +9,8 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 from selective_backprop._distributed.messages import compare
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.resume_point import EpochStart
 from selective_backprop._pipeline.stages import Pipeline
-from selective_backprop.strategies._strategy import has_collective_forward
 
 UNKNOWN = -1
 
@@ -46,9 +44,6 @@ class EpochHandshake:
         assert pipeline.lockstep is not None  # the ranks' own
         self._pipeline, self._lockstep, self._memory = pipeline, pipeline.lockstep, pipeline.memory
         setup = self._setup = pipeline.setup
-        skips, measured = setup.nonfinite is NonFinite.SKIP, setup.progress.measured is not None
-        # Whether the ranks must see equally many candidates.
-        self._together = has_collective_forward(setup.strategy, setup.model, skips, group, measured)
         self.built: dict[str, object] = {  # must be the same on all ranks
             "strategy": setup.strategy,
             "batch_size": setup.shape.batch_size,
@@ -64,10 +59,7 @@ class EpochHandshake:
         self._own = self._least = EpochForecast()
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
-        """Agree with the other ranks on the next epoch, and merge updates from earlier epochs.
-
-        If an interrupted epoch continues (`begun`), everything is merged already.
-        """
+        """Agree on the next epoch, and merge earlier updates unless it was `begun` before."""
         self._own = self._least = EpochForecast()
         self._lockstep.open(start.epoch, met=self._met)
         openings = self._compare(start, begun)
@@ -153,7 +145,7 @@ class EpochHandshake:
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
         self._lockstep.alike = {each.batches for each in ranks} == {max(0, least.batches)}
         seen = [(each.candidates, each.waiting) for each in ranks]
-        if self._together and (least.candidates == UNKNOWN or len(set(seen)) > 1):
+        if self._pipeline.together and (least.candidates == UNKNOWN or len(set(seen)) > 1):
             found = ", ".join(
                 "an unknown number" if new == UNKNOWN else f"{new} new and {old} waiting"
                 for new, old in seen

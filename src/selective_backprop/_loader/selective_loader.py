@@ -46,9 +46,9 @@ class SelectiveLoader:
     them, which wait until they fill a training batch. If a strategy needs no scores from the
     current model, it chooses before loading, so skipped examples are never loaded.
 
-    Scoring does not change the model's train or eval mode, its buffers or any random generator.
-    Your data loader is not changed either. If the strategy scores with the model, build this loader
-    and iterate over it in the thread that trains.
+    Scoring changes neither the model's mode and buffers, nor a random generator, nor your data
+    loader. If the strategy scores with the model, build and iterate this loader in the thread that
+    trains.
 
     Args:
         loader: a `torch.utils.data.DataLoader` with any data set, sampler and collate function.
@@ -63,11 +63,10 @@ class SelectiveLoader:
             called with; by default `(model(inputs), targets)`.
         batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
             GPU, scoring is fastest if batches of `loader` have `batch_size / rate` rows.
-        epochs: number of epochs that you will train. Strategies that select only during a part of
-            training need it.
-        progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
-            instead of `epochs` if something else ends training, such as a time limit. With workers,
-            it is called a few batches ahead of training.
+        epochs: number of epochs that you will train, for strategies that select only during a part
+            of training.
+        progress: `callable()` that returns the fraction of training done, in [0, 1], instead of
+            `epochs`, if a time limit or so ends training. Workers call it a few batches ahead.
         leftovers: what happens at an epoch's end to rows that do not fill a batch, or a window (the
             candidates that one batch is chosen from): `"carry"` keeps them for the next epoch,
             `"flush"` makes a shorter batch, `"drop"` discards them.
@@ -180,24 +179,22 @@ class SelectiveLoader:
         A loss belongs to the batch that the loader handed out last, row by row, in order. So read
         this attribute before the loop, and compute the loss of a batch before you take the next.
         You may cast, encode or flatten the targets. If you compute the loss in parts, pass slices
-        of the batch's own targets, or changed targets in order, and all of them. If a loss may
-        belong to other examples, a `LossError` says so. If your loop takes batches ahead, pass
+        of the batch's own targets, or changed targets in order, and all of them. A `LossError` says
+        if a loss may belong to other examples. If your loop takes batches ahead, pass
         `with_selection` to the loader, and weight and record losses yourself.
 
-        Each loss is multiplied by the weight of its row. The sum is divided by the same number as
-        in your loss: if that is a mean of cross-entropies, by the number of targets that are not
-        ignored, or the sum of their class weights. So if all row weights are 1, value and gradient
-        equal those of your loss, except that they are 0 instead of NaN if all targets are ignored.
-        The first call compares the two if your loss is not a module of torch, and raises a
-        `LossError` if they differ.
+        Each loss is multiplied by the weight of its row. The sum is divided as in your loss: a mean
+        of cross-entropies by the number of targets that are not ignored, or the sum of their class
+        weights. So with row weights of 1 you get your own loss, except 0 instead of NaN if all
+        targets are ignored. The first call of a loss that is no module of torch compares the two,
+        and raises a `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. For strategies that need
         cross-entropies, such as `auto`, the effect of label smoothing, class weights and soft
         targets is removed: a loss as low as possible is recorded as 0.
 
-        With gradients off, or with the model in eval mode, your loss is called unchanged, and
-        nothing is recorded: evaluate that way. It is also called unchanged if the strategy neither
-        weights nor remembers rows.
+        Your loss is called unchanged, and nothing is recorded, with gradients off, with the model
+        in eval mode, or if the strategy neither weights nor remembers rows.
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
@@ -220,10 +217,7 @@ class SelectiveLoader:
 
     @property
     def next_epoch(self) -> int:
-        """The number of the epoch that the next iteration begins or continues.
-
-        An iteration continues an epoch only if a state that was saved in its middle is loaded.
-        """
+        """The number of the epoch that the next iteration begins or, from a state, continues."""
         return self._state.next_epoch
 
     @property
@@ -312,10 +306,9 @@ class SelectiveLoader:
     def __len__(self) -> int:
         """Return the number of batches of the running epoch or, between epochs, of the next one.
 
-        It may differ from epoch to epoch. A strategy that draws by remembered scores, such as
-        `auto`, knows it once the previous epoch has ended, unless your data loader drops its last
-        batch. With a subset, a sampler of your own is taken to draw each example once; if it may
-        repeat examples, give it an attribute `replacement = True`.
+        A strategy that draws by remembered scores, such as `auto`, knows it once the previous epoch
+        has ended, unless your data loader drops its last batch. With a subset, a sampler of your
+        own is taken to draw each example once, unless its attribute `replacement` is True.
 
         Raises:
             TypeError: if the number is not known in advance.
@@ -351,8 +344,8 @@ class SelectiveLoader:
         """Return an iterator over the next epoch, which begins when the first batch is taken.
 
         Raises:
-            ConfigurationError: if the strategy weights rows or selects by recorded losses, but you
-                have neither taken `loss_fn` from this loader nor passed `with_selection=True`.
+            ConfigurationError: if the strategy weights rows or uses recorded losses, but you have
+                neither taken `loss_fn` from this loader nor passed `with_selection=True`.
         """
         if self._epochs.loss is None:
             if not self._setup.with_selection:
@@ -388,9 +381,8 @@ class SelectiveLoader:
                 by default that of `loss_fn`.
 
         Raises:
-            LossError: if the numbers of losses and rows differ, if losses on the CPU are NaN or
-                infinite and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets
-                other losses.
+            LossError: if the numbers of losses and rows differ, if losses on the CPU are not finite
+                and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets others.
             LoaderError: if `selection` is not a `Selection`, or its rows have no indices.
         """
         if not isinstance(selection, Selection):
@@ -434,8 +426,8 @@ class SelectiveLoader:
         It includes the examples that wait to fill a batch. In the middle of an epoch, or after
         `break` or an error ended your loop there, training continues with the rest of that epoch,
         without loading its earlier batches again; `set_epoch` and a new epoch give this rest up. If
-        examples have no indices, training continues with a new epoch, unless your data loader can
-        save its position. `torch.load(weights_only=True)` can read a saved state.
+        examples have no indices and your data loader cannot save its position, training continues
+        with a new epoch. `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.

@@ -64,10 +64,8 @@ class HandedBatch:
 
         Targets that are a view of the batch's own say which rows they are; so do further arguments
         of the loss, `more`. Other targets are those of the next rows, in order; after the last row,
-        the first comes again. `before` are the batches handed out earlier in this epoch.
-
-        Also return the number of losses for each row, which is above 1 for flattened positions, and
-        whether all rows had a loss before, with other targets.
+        the first comes again. Also return the number of losses for each row, above 1 for flattened
+        positions, and whether all rows had a loss before, with other targets.
         """
         if isinstance(targets, Tensor) and targets.ndim:  # nearly always the batch's own
             for ref in self._refs:
@@ -163,8 +161,7 @@ def _alike(part: Tensor, own: Tensor, count: int) -> bool:
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Keep `torch.compile` out of a function and all that it calls.
 
-    `torch.compiler.disable` does this, but imports the compiler, which takes longer than importing
-    torch. So it is called when the function is called first, not when the function is defined.
+    `torch.compiler.disable` imports the compiler, which is slow: so it is called at the first call.
     """
     disabled: list[Callable[..., Any]] = []
 
@@ -181,9 +178,8 @@ class WeighingLoss:
     """A loss that weights and records the rows of the batch that a loader handed out last.
 
     If gradients are off, if `model` is in eval mode, or with `record=None`, this is the plain loss.
-    With `weighs=False` it returns the plain loss, but records losses if it can. With `confidence`
-    it records by how much losses exceed the lowest possible loss. With `ahead`, batches wait in
-    `waiting` until the loop gets them and `open_next` is called.
+    With `weighs=False` it returns the plain loss, and records if it can. With `confidence` it
+    records the excess over the lowest possible loss. With `ahead`, batches wait for `open_next`.
     """
 
     def __init__(

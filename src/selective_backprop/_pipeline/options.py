@@ -28,6 +28,7 @@ from selective_backprop.scorers import Needs
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._auto.entropies import ExcessLosses
+from selective_backprop.strategies._strategy import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
 
@@ -86,6 +87,12 @@ class Setup:
     def ranks(self) -> Ranks:
         """The processes that train together."""
         return find_ranks(self.process_group, self.device)
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether ranks must score equally many candidates; refuse a strategy that cannot."""
+        skips, measured = self.nonfinite is NonFinite.SKIP, self.progress.measured is not None
+        return has_collective_forward(self.strategy, self.model, skips, self.ranks, measured)
 
     @property
     def candidates(self) -> int:

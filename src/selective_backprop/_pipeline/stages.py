@@ -50,6 +50,7 @@ class Pipeline:
 
     def __init__(self, setup: Setup) -> None:
         strategy, terms = setup.strategy, setup.terms
+        self.together = setup.together  # first: what it refuses must not start
         gate, scorer, shape = strategy.schedule.gate, strategy.scorer, setup.shape
         self.setup, self.needs = setup, setup.needs
         self.selector = strategy.selector.start(setup.context)
