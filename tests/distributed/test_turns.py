@@ -37,7 +37,7 @@ GATED = sb.Schedule(gate=sb.VarianceGate(0.0, 2, threshold=1.15))  # about what 
 
 
 @st.composite
-def cases(draw: Any, selector: Any = None, breaks: Any = None) -> Case:
+def cases(draw: Any, selector: Any = None) -> Case:
     size = draw(st.sampled_from([2, 2, 4]))
     scorer = FORWARD
     if selector is None:
@@ -51,9 +51,7 @@ def cases(draw: Any, selector: Any = None, breaks: Any = None) -> Case:
         trains=draw(st.integers(1, 6)),
         leftovers=draw(st.sampled_from(sb.Leftovers)),
         schedule=sb.Schedule() if selector is not None else draw(SCHEDULES),
-        breaks=tuple(
-            draw(st.lists(breaks or st.none() | st.integers(1, 4), min_size=2, max_size=3))
-        ),
+        breaks=tuple(draw(st.lists(st.none() | st.integers(1, 4), min_size=2, max_size=3))),
     )
 
 

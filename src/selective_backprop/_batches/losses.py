@@ -65,7 +65,6 @@ def uncompiled(loss_fn: Any) -> Any:
 
 
 def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
-    """Return the name of a loss's class or function, and the name of its Python module."""
     loss_fn = uncompiled(loss_fn)
     function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     named = type(function) if isinstance(function, nn.Module) else function

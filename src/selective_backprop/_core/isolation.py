@@ -52,8 +52,7 @@ class RandomStreams(NamedTuple):
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
     """Run the body, then restore torch's, NumPy's and Python's random streams."""
-    python, numpy = random.getstate(), np.random.get_state(legacy=False)
-    streams, gpu = RandomStreams(torch.get_rng_state(), numpy, python), None
+    streams, gpu = RandomStreams.now(), None
     if device is not None and device.type == "cuda":
         gpu = torch.cuda.get_rng_state(device)
     try:

@@ -53,7 +53,6 @@ class Saved:
         return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
 
     def items(self, count: int | None = None) -> "Collection[Saved]":
-        """Return the values of a list or tuple, which must hold `count` of them if given."""
         if not isinstance(self.value, list | tuple) or count not in (None, len(self.value)):
             raise self.refuse("a list" if count is None else f"a list of {count}")
         return [Saved(each, f"{self.path}[{place}]") for place, each in enumerate(self.value)]

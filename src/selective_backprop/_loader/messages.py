@@ -46,7 +46,6 @@ class Messages:
         self._said = max(self._said, 1)
 
     def epoch_begins(self, epoch: int) -> None:
-        """Warn if training goes on after `epochs` epochs, and nothing is selected any more."""
         epochs = self._setup.progress.epochs
         over = epochs is not None and epoch == math.ceil(epochs)
         if over and not self._strategy.schedule.selects(epoch, 1.0):
@@ -238,7 +237,6 @@ def warn_of_loss(
 
 
 def check_use(strategy: Strategy) -> None:
-    """Refuse a strategy whose weights would not be used, or for which no losses are recorded."""
     found = []
     if strategy.selector.terms.reweights:
         found.append(("reweights examples", "train on (selection.weights * losses).mean()"))
@@ -254,7 +252,6 @@ def check_use(strategy: Strategy) -> None:
 
 
 def check_length(strategy: Strategy, source: Source, epochs: Any, progress: Any) -> Progress:
-    """Refuse a length of training that is impossible, or that is unknown and needed."""
     epochs = check_number("epochs", epochs, above=0, optional=True)
     if epochs is not None and progress is not None:
         raise ConfigurationError("epochs= and progress= were both given: pass only one of them")

@@ -234,7 +234,6 @@ class WeighingLoss:
             closed.refuse_partial()
 
     def refuse_if_unused(self) -> None:
-        """Refuse a loop that has taken too many batches without calling this loss."""
         if self._count > AHEAD and not self.used:
             raise LossError(
                 f"{self._count} batches were taken, but loader.loss_fn was never called with "
@@ -316,7 +315,6 @@ class WeighingLoss:
 def _refuse_other_reduction(
     loss: UnreducedLoss, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
-    """Refuse a loss that, called with `args` and `named`, does not return the reduced `losses`."""
     ours, size = (loss.reduce(each, args[1]) for each in (losses, losses.abs()))
     if not isinstance(given, Tensor) or given.shape != ours.shape:
         return
