@@ -55,10 +55,7 @@ def is_plainly_torchs(loss_fn: LossFunction) -> bool:
 
 
 def uncompiled(loss_fn: Any) -> Any:
-    """Return the module inside a compiled one; return other losses unchanged.
-
-    Attributes set on a compiled module, or on a copy of it, are set on the module inside.
-    """
+    """Return the module inside a compiled one, which has its attributes, or the loss itself."""
     # `getattr(loss_fn, "_orig_mod")` would be slow for modules that have none.
     parts = getattr(loss_fn, "_modules", None)
     return parts.get("_orig_mod", loss_fn) if parts else loss_fn
@@ -139,10 +136,7 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
 
 
 def check_losses(losses: Any, candidates: int | None) -> Tensor:
-    """Return the losses if they are one number per candidate; whole numbers become floats.
-
-    With `candidates=None`, any number of losses is accepted.
-    """
+    """Return losses as floats, if they are one number per candidate (None: of any number)."""
     if not isinstance(losses, Tensor):
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
@@ -216,10 +210,7 @@ class UnreducedLoss:
         )
 
     def of_positions(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
-        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
-
-        What the loss counts is kept if gradients are on, and forgotten if they are off.
-        """
+        """Return unreduced losses, `[candidate, ...]`; with gradients off, leave no trace."""
         tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         trains = torch.is_grad_enabled()
         function = self._copied() if self.settable or (self.counts and not trains) else self.given
@@ -314,10 +305,7 @@ class UnreducedLoss:
 
 
 def average_examples(loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-    """Average losses over all axes but the first; return losses with one axis unchanged.
-
-    Positions whose target the loss ignores are left out. If all are, the example's loss is 0.
-    """
+    """Average losses over all axes but the first, without positions whose target is ignored."""
     if not isinstance(losses, Tensor) or losses.ndim < 2:
         return losses
     if loss.ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:

@@ -237,11 +237,7 @@ def rows_elsewhere(axis: int) -> str:
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
-    """Refuse paths that a batch does not have.
-
-    If `takes`, rows will be taken from batches: then refuse a batch that cannot be made again with
-    other rows, and warn of what joined rows lose.
-    """
+    """Refuse paths that a batch lacks and, if it `takes` rows, batches that cannot have others."""
     leaves = named_leaves(batch)
     found = [path for path, _ in leaves]
     padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad

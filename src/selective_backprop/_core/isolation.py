@@ -156,8 +156,8 @@ def _is_plain(buffer: Tensor) -> bool:
 def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
     """Return a context in which the user's autocast caches no weights.
 
-    Weights cast under `no_grad` have no gradient. PyTorch before pull request 165068 caches these
-    weights. A training forward in the same autocast region would then use them and train nothing.
+    PyTorch before pull request 165068 also caches weights cast under `no_grad`, which have no
+    gradient. A training forward in the same autocast region would use them and train nothing.
     """
     kind = "cpu" if device is None else device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):

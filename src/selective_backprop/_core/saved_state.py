@@ -91,10 +91,7 @@ class Saved:
         most: float = math.inf,
         nan: bool = False,
     ) -> Tensor:
-        """Return a tensor of one of the types, not copied; None in `shape` is any length.
-
-        Unless `nan`, its numbers are checked, for which the host waits for its device.
-        """
+        """Return a tensor, with None in `shape` for any length; unless `nan`, the host reads it."""
         found = self.value
         fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
         if not fits or any(n not in (None, m) for n, m in zip(shape, found.shape, strict=True)):

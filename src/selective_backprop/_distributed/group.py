@@ -24,15 +24,12 @@ class Alone:
 
 @dataclass(frozen=True)
 class Group:
-    """One of several processes that train one model, each on its own shard of the data.
-
-    `members` is torch's process group, None for all processes; messages are sent from `device`.
-    """
+    """One of several processes that train one model, each on its own shard of the data."""
 
     rank: int
     size: int  # at least 2
-    device: torch.device
-    members: Any = None
+    device: torch.device  # of the messages
+    members: Any = None  # torch's process group; None for all processes
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
         """Return the messages of all ranks, `[rank, ...]`, of one shape and type.
@@ -139,10 +136,7 @@ def _holders(tensor: Tensor) -> int:
 
 
 def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
-    """Return the group of processes that this one trains with, by default all processes.
-
-    Messages are on `device`, the model's, if the group cannot send from the CPU's memory.
-    """
+    """Return the processes that train together; messages are on `device` if not on the CPU."""
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:
             return Alone()

@@ -16,7 +16,7 @@ UNKNOWN = -1
 
 
 class RankState(NamedTuple):
-    """The state of a rank when an epoch begins. The first three are the same on all ranks."""
+    """The state of a rank when an epoch begins; the first three are the same on all."""
 
     epoch: int
     filed: int  # number of scores that were ever filed in its history
