@@ -102,6 +102,19 @@ def test_a_thread_that_evaluates_while_another_scores_gets_a_reduced_loss():
     assert seen == ["mean", "mean"]
 
 
+class Around:
+    """Has the attributes of another loss."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __call__(self, outputs, targets):
+        return self.inner(outputs, targets)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_loss_that_cannot_be_changed_is_asked_for_none_or_refused():
     def call(self, outputs, targets):
@@ -112,8 +125,9 @@ def test_a_loss_that_cannot_be_changed_is_asked_for_none_or_refused():
         frozen = make_dataclass("Loss", fields, namespace=methods, frozen=True, slots=slots)()
         assert losses_of(frozen).tolist() == pytest.approx(plain(), abs=1e-6)
         assert frozen.reduction == "mean"
-    with pytest.raises(sb.LossError, match=r"reduction of a .* cannot be set .*losses="):
-        losses_of(torch.jit.script(nn.CrossEntropyLoss()))
+    for loss_fn in (torch.jit.script(nn.CrossEntropyLoss()), Around(nn.CrossEntropyLoss())):
+        with pytest.raises(sb.LossError, match=r"cannot be copied with reduction=.*losses="):
+            losses_of(loss_fn)
 
 
 class CountingLoss(nn.CrossEntropyLoss):

@@ -238,7 +238,7 @@ class UnreducedLoss:
 
     def probe(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
         """Return what the given loss returns, but leave no trace in it or in random streams."""
-        given = copy.copy(self.given) if self.counts else self.given
+        given = self._copied(reduces=True) if self.counts else self.given
         # the function in a compiled one, which would be compiled again
         given = getattr(given, "_torchdynamo_orig_callable", given)
         device = outputs.device if isinstance(outputs, Tensor) else None
@@ -246,17 +246,17 @@ class UnreducedLoss:
             found = given(outputs, targets, *more, **named)
         return found.detach() if isinstance(found, Tensor) else found
 
-    def _copied(self) -> Any:
-        """Return a copy that does not reduce: another thread may be using the user's own loss."""
-        clone: Any = copy.copy(self.given)
-        if not self.settable:
-            return clone
-        change = setattr if isinstance(clone, torch.jit.ScriptModule) else object.__setattr__
+    def _copied(self, *, reduces: bool = False) -> Any:
+        """Return a copy to call, since another thread may be using the user's own loss."""
+        change = setattr if isinstance(self.given, torch.jit.ScriptModule) else object.__setattr__
         try:
-            change(clone, "reduction", "none")  # of a frozen dataclass too
-        except (AttributeError, RuntimeError) as error:
+            clone: Any = copy.copy(self.given)
+            if self.settable and not reduces:
+                change(clone, "reduction", "none")  # of a frozen dataclass too
+        except (AttributeError, RuntimeError, TypeError) as error:
             raise LossError(
-                f"the reduction of a {type(clone).__name__} cannot be set ({error}). {ADVICE}"
+                f'a {type(self.given).__name__} cannot be copied with reduction="none" ({error}). '
+                f"{ADVICE}"
             ) from error
         return clone
 
