@@ -215,7 +215,7 @@ class UnreducedLoss:
         trains = torch.is_grad_enabled()
         function = self._copied() if self.settable or (self.counts and not trains) else self.given
         try:
-            with nullcontext() if trains else self._kept_buffers():
+            with self._kept_buffers() if self.counts and not trains else nullcontext():
                 losses = function(outputs, targets, *more, **self.options, **named)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
@@ -242,7 +242,8 @@ class UnreducedLoss:
         # the function in a compiled one, which would be compiled again
         given = getattr(given, "_torchdynamo_orig_callable", given)
         device = outputs.device if isinstance(outputs, Tensor) else None
-        with kept_random_streams(device), self._kept_buffers():
+        kept = self._kept_buffers() if self.counts else nullcontext()
+        with kept_random_streams(device), kept:
             found = given(outputs, targets, *more, **named)
         return found.detach() if isinstance(found, Tensor) else found
 
@@ -261,7 +262,7 @@ class UnreducedLoss:
         return clone
 
     def _kept_buffers(self) -> AbstractContextManager[None]:
-        module = self.counts and isinstance(self.given, nn.Module)
+        module = isinstance(self.given, nn.Module)
         return KeptModel(self.given).kept() if module else nullcontext()
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
