@@ -323,9 +323,8 @@ Average = Callable[[UnreducedLoss, Any, Any, Any], Any]
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
-    The loss function is called with `reduction="none"`. One without a `reduction` is called
-    unchanged; the first batch shows what it returns. Its settings may change between batches. If it
-    `marks`, a call returns `NO_TARGET` for rows whose targets are all ignored.
+    The loss function is called with `reduction="none"`, or unchanged if it has none. Its settings
+    may change between batches. If it `marks`, rows without a target get `NO_TARGET`.
     """
 
     loss_fn: LossFunction

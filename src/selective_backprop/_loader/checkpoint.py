@@ -45,9 +45,14 @@ class LoaderState:
         return Stats(**self._tally | now)
 
     @property
-    def candidates_seen(self) -> int:
+    def counted(self) -> dict[str, Any]:
+        """The counts when the running epoch began."""
         assert self.start is not None  # an epoch runs
-        return self._tally["candidates"] - self.start.counted["candidates"]
+        return self.start.counted
+
+    @property
+    def candidates_seen(self) -> int:
+        return self._tally["candidates"] - self.counted["candidates"]
 
     def starts_at(self, epoch: int) -> EpochStart:
         """Return what an epoch would start with if it began now."""

@@ -72,18 +72,13 @@ class Messages:
             if memory is not None and memory.label_noise.ordered:
                 self._say(ORDERED)
         if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
-            terms, before = self._setup.terms, self._counts_at_start
+            terms, before = self._setup.terms, self._state.counted
             kept = before["kept"] / max(1, before["candidates"])
             little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
             if little == (self._said == 2):  # it is said once, and taken back once
                 why = "hardly anything to skip so far" if little else "by now it skips some"
                 self._say(f"kept {kept:.0%} of the examples in {epoch} epochs: {why}")
             self._said = 3 if little else 4
-
-    @property
-    def _counts_at_start(self) -> dict[str, Any]:
-        assert self._state.start is not None  # an epoch runs
-        return self._state.start.counted
 
     def _say(self, text: str) -> None:
         print(f"{self._strategy.name}: {text}", file=sys.stderr)
@@ -95,7 +90,7 @@ class Messages:
         if not self._said_lacking and (remembered or (rows is not None and bool(rows.any()))):
             self._said_lacking = True
             self._say(LACKING)
-        if self._state.stats.batches == self._counts_at_start["batches"]:
+        if self._state.stats.batches == self._state.counted["batches"]:
             self._warn_if_barren()
 
     def _warn_if_barren(self) -> None:
