@@ -1,6 +1,7 @@
 """One loss per example, from whatever loss the user has, and nothing of the user's changed."""
 
 import functools
+from dataclasses import make_dataclass
 
 import numpy as np
 import pytest
@@ -84,6 +85,49 @@ def test_the_users_own_loss_goes_on_reducing(make, reduction):
     assert wrapped.reduction == loss_fn.reduction == reduction
     assert {name: vars(loss_fn)[name] for name in state} == state
     assert loss_fn(LOGITS, TARGETS).ndim == 0
+
+
+def test_a_thread_that_evaluates_while_another_scores_gets_a_reduced_loss():
+    seen = []
+
+    class Watched(nn.CrossEntropyLoss):
+        def forward(self, outputs, targets):
+            seen.append(loss_fn.reduction)  # as another thread would find it
+            return super().forward(outputs, targets)
+
+    loss_fn = Watched()
+    with torch.no_grad():
+        losses_of(loss_fn)
+    losses_of(loss_fn)
+    assert seen == ["mean", "mean"]
+
+
+class Around:
+    """Has the attributes of another loss."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __call__(self, outputs, targets):
+        return self.inner(outputs, targets)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_loss_that_cannot_be_changed_is_asked_for_none_or_refused():
+    def call(self, outputs, targets):
+        return functional.cross_entropy(outputs, targets, reduction=self.reduction)
+
+    fields, methods = [("reduction", str, "mean")], {"__call__": call}
+    for slots in (False, True):
+        frozen = make_dataclass("Loss", fields, namespace=methods, frozen=True, slots=slots)()
+        assert losses_of(frozen).tolist() == pytest.approx(plain(), abs=1e-6)
+        assert frozen.reduction == "mean"
+    for loss_fn in (torch.jit.script(nn.CrossEntropyLoss()), Around(nn.CrossEntropyLoss())):
+        with pytest.raises(sb.LossError, match=r"cannot be copied with reduction=.*losses="):
+            losses_of(loss_fn)
 
 
 class CountingLoss(nn.CrossEntropyLoss):

@@ -190,18 +190,6 @@ def test_joined_rows_are_plain_data_wherever_they_came_from():
     assert torch.equal(weight.grad, joined)
 
 
-def test_a_batch_without_rows_left_joins_with_one_that_has_some():
-    full = {"x": torch.arange(2), "text": ["a", "b"]}
-    empty = join_rows([full], PLAIN, [torch.empty(0, dtype=torch.int64)])
-    assert same(join_rows([empty, full], PLAIN), full)
-    assert same(
-        join_rows(
-            [full, empty], PLAIN, [torch.tensor([0, 1]), torch.tensor([], dtype=torch.int64)]
-        ),
-        full,
-    )
-
-
 @pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
 def test_rows_of_large_unsigned_integers_are_joined(dtype):
     column = torch.tensor([1, 2, 60_000], dtype=dtype)
@@ -214,13 +202,6 @@ def test_a_list_of_plain_records_is_one_of_rows():
     batch = (torch.arange(3), records)
     assert count_rows(batch, PLAIN) == 3
     assert join_rows([batch], PLAIN, [torch.tensor([0, 2])])[1] == [records[0], records[2]]
-
-
-def test_a_list_that_holds_tensors_is_structure():
-    batch = [torch.arange(3), [torch.arange(3.0), {"deep": (torch.ones(3, 2),)}], [], {}]
-    assert count_rows(batch, PLAIN) == 3
-    found = join_rows([batch], PLAIN, [torch.tensor([2])])
-    assert [found[0].shape, found[1][0].shape, found[1][1]["deep"][0].shape] == [(1,), (1,), (1, 2)]
 
 
 def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():

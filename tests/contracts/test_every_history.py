@@ -152,7 +152,7 @@ def test_a_loader_selects_by_its_history_and_goes_on_bit_for_bit(selector):
         built = strategy(selector, kind)
         training = Training(built)
         found.append([training.epoch() for _ in range(3)])
-        assert type(training.loader._parts.history) is kind
+        assert type(training.loader._pipeline.history) is kind
         check_batches(lambda seed, built=built: Training(built, seed=seed, trains=3))
     assert found[0] not in found[1:]
     assert found[1] != found[2]

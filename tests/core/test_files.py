@@ -67,7 +67,7 @@ def test_what_is_in_a_file_s_place_is_replaced_and_what_it_leads_to_is_left_alon
         path.symlink_to(outside)
     elif hasattr(os, "mkfifo"):
         os.mkfifo(path)
-    for process in (1, os.getpid(), os.getppid()):  # names that another could foresee
+    for process in {1, os.getpid(), os.getppid()}:  # names that another could foresee
         path.with_name(f"{path.name}.{process}.new").symlink_to(outside)
     _write_and_go(path, b"fresh")
     assert (path.is_symlink(), path.read_bytes()) == (False, b"fresh")

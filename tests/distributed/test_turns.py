@@ -1,7 +1,7 @@
 """Ranks train on equally many batches, against one history, whatever their shards are."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,7 +37,7 @@ GATED = sb.Schedule(gate=sb.VarianceGate(0.0, 2, threshold=1.15))  # about what 
 
 
 @st.composite
-def cases(draw: Any, selector: Any = None, breaks: Any = None) -> Case:
+def cases(draw: Any, selector: Any = None) -> Case:
     size = draw(st.sampled_from([2, 2, 4]))
     scorer = FORWARD
     if selector is None:
@@ -51,9 +51,7 @@ def cases(draw: Any, selector: Any = None, breaks: Any = None) -> Case:
         trains=draw(st.integers(1, 6)),
         leftovers=draw(st.sampled_from(sb.Leftovers)),
         schedule=sb.Schedule() if selector is not None else draw(SCHEDULES),
-        breaks=tuple(
-            draw(st.lists(breaks or st.none() | st.integers(1, 4), min_size=2, max_size=3))
-        ),
+        breaks=tuple(draw(st.lists(st.none() | st.integers(1, 4), min_size=2, max_size=3))),
     )
 
 
@@ -119,83 +117,10 @@ def check_conservation(case: Case, rank: int, epochs: list[EpochReport]) -> None
         assert last.stats.waiting == 0
 
 
-class PlainRank:
-    """How many batches a rank's shard gives, by exact draws from windows of its own."""
-
-    def __init__(self, case: Case, examples: int) -> None:
-        self.examples, self.loads, self.trains = examples, case.loads, case.trains
-        self.window, self.leftovers = case.window, case.leftovers
-        self.came = self.waiting = self.held = self.dropped = self.beyond = 0
-
-    def epoch(self) -> Iterator[int]:
-        """The rows of each training batch that it could give."""
-        self.came = 0
-        if self.held:
-            held, self.held = self.held, 0
-            yield held
-        yield from self._windows()
-        while self.came < self.examples:
-            more = min(self.loads, self.examples - self.came)
-            self.came += more
-            self.waiting += more
-            yield from self._windows()
-        left, self.waiting = self.waiting, 0
-        if self.leftovers == "carry":
-            self.waiting = left
-        elif self.leftovers == "drop":
-            self.dropped += left
-        elif left:
-            yield min(left, max(1, round(left * self.trains / self.window)))
-
-    def _windows(self) -> Iterator[int]:
-        while self.waiting >= self.window:
-            self.waiting -= self.window
-            yield self.trains
-
-    def stop(self, batch: int | None) -> None:
-        """Another rank has ended the epoch, or this one has, with or without a batch in hand."""
-        self.beyond += self.examples - self.came
-        if self.leftovers == "carry":
-            self.held = batch or 0
-        elif batch is not None:
-            self.dropped += batch + self.waiting
-            self.waiting = 0
-
-
-def train_in_turns(ranks: Sequence[PlainRank]) -> list[list[int]]:
-    """The rows of each rank's batches in one epoch, turn by turn: all train, or all end."""
-    epochs = [rank.epoch() for rank in ranks]
-    turns = []
-    while True:
-        batches = [next(epoch, None) for epoch in epochs]
-        if None in batches:
-            for rank, batch in zip(ranks, batches, strict=True):
-                rank.stop(batch)
-            return turns
-        turns.append(batches)
-
-
 def share(history: LossHistory, filed: Sequence[Sequence[float]], most: int) -> None:
     """After an exchange, the newest scores of all ranks are remembered, in the ranks' order."""
     for scores in filed:
         history.add(scores[-most:])
-
-
-@given(case=cases(selector=st.builds(sb.selectors.Percentile, st.sampled_from([0.5, 1.0, 2.0]))))
-@share_of_cases(1 / 4)
-def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, case):
-    case = Case(**{**vars(case), "breaks": (None, None, None)})
-    plain = [PlainRank(case, examples) for examples in case.shards]
-    reports = train(processes, case)
-    for epoch in range(3):
-        expected = train_in_turns(plain)
-        turns = zip(*(report[epoch].turns[:-1] for report in reports), strict=True)
-        assert [[len(turn.batch) for turn in ranks] for ranks in turns] == expected
-        assert {length for report in reports for length in report[epoch].lengths} <= {len(expected)}
-    for rank, report in zip(plain, reports, strict=True):
-        stats = report[-1].stats
-        assert (stats.dropped, stats.beyond) == (rank.dropped, rank.beyond)
-        assert stats.waiting == rank.waiting + rank.held
 
 
 @given(

@@ -149,7 +149,7 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(monkeypat
     labels = np.concatenate([some.numpy() for _, some, _ in first])
     assert labels.tolist() == [-1 if smoothing else classes[0], *classes[1:]]
     assert all(np.allclose(some.exp().sum(1), 1, atol=1e-5) for some, _, _ in first)
-    assert trainer.loader._parts.pipeline.memory.label_noise.totals[0] > 60
+    assert trainer.loader._pipeline.memory.label_noise.totals[0] > 60
 
 
 EPOCHS = 4

@@ -334,8 +334,7 @@ def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkey
             optimizer.step()
     assert same_weights(module.net, bare.net)
     read, expected = (
-        each._parts.pipeline.memory.label_noise.totals
-        for each in (passes_of(trainer).loader, loader)
+        each._pipeline.memory.label_noise.totals for each in (passes_of(trainer).loader, loader)
     )
     assert torch.equal(read, expected)
     assert read[0] > 50  # rows

@@ -302,7 +302,7 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(tmp_path,
         made = text.trainer(tmp_path, sb.auto(), label_smoothing_factor=smoothing)
         made.train()
         assert seen == {(made.model.config.num_labels, smoothing)}
-        assert made.selective_loader._parts.pipeline.memory.label_noise.totals[0] >= 24
+        assert made.selective_loader._pipeline.memory.label_noise.totals[0] >= 24
 
 
 def trained(folder, strategy, resume=None, **options):

@@ -133,7 +133,7 @@ class Run:
             drop_last=plan.drop_last,
         )
         self.loader = self.loop.loader
-        clock = self.loader._parts.pipeline.clock
+        clock = self.loader._pipeline.clock
         self.phase_of, clock.phase = clock.phase, self.phase
 
     def phase(self, epoch: int, drawn: int) -> Phase:
@@ -159,7 +159,7 @@ class Run:
     def epoch(self, stop: int | None) -> None:
         """Run one epoch, and check what holds at its end."""
         records = self.plan.remembers and self.plan.scorer.needs.recordings
-        if records and self.loader._parts.ledger.recorded.empty and self.loader.stats.loaded > 0:
+        if records and self.loader.ledger.recorded.empty and self.loader.stats.loaded > 0:
             return  # broken off before anything was recorded
         before, expected, waited = self.loader.stats, length(self.loader), self.loop.waiting()
         trained = [0]

@@ -2,15 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 import torch
-from fixture_loaders import NotedSampler, Numbered, bits, flat, length, losses_by_number, numbers
+from fixture_loaders import (
+    NotedSampler,
+    Noting,
+    Numbered,
+    bits,
+    flat,
+    length,
+    losses_by_number,
+    numbers,
+)
 from fixture_memory import PREDICTED, SPREAD, STALE, Loop, strategy
 from fixture_training import STRATEGIES, Training
-from reference import LossHistory
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
 
 import selective_backprop as sb
@@ -60,7 +67,7 @@ def test_spread_each_epoch_scores_an_equal_share(epochs):
     for epoch, scored in enumerate(loop.scored[1:], start=1):
         due = [index for index in range(60) if (index + epoch) % epochs == 0]
         assert sorted(scored) == due
-    counted = loop.loader._parts.ledger.selected.tolist()
+    counted = loop.loader.ledger.selected.tolist()
     assert counted == [sum(e.count(i) for e in loop.trained) for i in range(60)]
     assert loop.loader.stats.expired == sum(map(len, loop.scored))
 
@@ -76,59 +83,29 @@ def test_losses_that_training_recorded_refresh_the_scores_where_they_may():
     assert sorted(unread.scored[3]) == list(range(60))
 
 
-@dataclass(frozen=True)
-class Seen(sb.selectors.AbstractSelector):
-    """Ranks like Selective-Backprop, and notes the scores, what they rank against, and the odds."""
-
-    notes: list[tuple[list[float], list[float], list[float]]] = field(
-        default_factory=list, repr=False
-    )
-    inner = sb.selectors.Percentile(2.0)
-
-    @property
-    def terms(self) -> sb.selectors.Terms:
-        return self.inner.terms
-
-    def start(self, context: sb.scorers.Context) -> sb.selectors.RunningSelector:
-        running = self.inner.start(context)
-
-        def rule(
-            scores: Tensor, history: sb.selectors.History, generator: torch.Generator
-        ) -> sb.selectors.Choice:
-            odds = history.percentiles(scores).pow(2.0).tolist()
-            self.notes.append((scores.tolist(), history.recent.tolist(), odds))
-            return running.select(scores, history, generator)
-
-        return sb.selectors.Stateless(rule)
-
-
-def test_remembered_scores_rank_against_all_of_their_kind_by_the_papers_rule():
-    selector = Seen()
+def test_remembered_scores_rank_against_all_of_their_kind():
+    selector = Noting(sb.selectors.Percentile(2.0))
     loop = Loop(strategy(STALE, selector), records=False).epoch()
-    known = loop.loader._parts.ledger.scored.observe().scores[0].tolist()
-    twin = LossHistory(len(known))
-    twin.add(known)
+    known = loop.loader.ledger.scored.observe().scores[0].tolist()
     for _ in range(2):
-        selector.notes.clear()
+        for notes in (selector.windows, selector.past):
+            notes.clear()
         loop.epoch()
-        assert len(selector.notes) == 5
-        for scores, past, odds in selector.notes:
-            assert sorted(past) == sorted(known)
-            assert odds == pytest.approx([twin.percentile(score) ** 2.0 for score in scores])
-        drawn = [score for scores, *_ in selector.notes for score in scores]
-        assert sorted(drawn) == sorted(known)
+        assert len(selector.windows) == 5
+        assert all(sorted(past) == sorted(known) for past in selector.past)
+        assert sorted(flat(selector.windows)) == sorted(known)
 
 
 def test_fresh_scores_rank_among_fresh_ones_alone():
-    selector = Seen()
+    selector = Noting(sb.selectors.Percentile(2.0))
     loop = Loop(strategy(SPREAD, selector)).epochs(3)
-    selector.notes.clear()
+    selector.past.clear()
     loop.epoch()
-    fresh = [past for scores, past, _ in selector.notes if len(past) > 60]
-    known = [past for scores, past, _ in selector.notes if len(past) == 40]
+    fresh = [past for past in selector.past if len(past) > 60]
+    known = [past for past in selector.past if len(past) == 40]
     assert len(known) in (3, 4)
     assert all(past == known[0] for past in known)  # as of the epoch's start
-    assert len(known) + len(fresh) == len(selector.notes)
+    assert len(known) + len(fresh) == len(selector.past)
 
 
 @pytest.mark.parametrize("scorer", [STALE, SPREAD])
@@ -139,7 +116,7 @@ def test_scores_filed_during_an_epoch_count_from_the_next_one_on(scorer):
 
         def meddle(loader=loop.loader, meddles=meddles) -> None:
             if meddles:
-                loader._parts.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
+                loader.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
 
         chosen.append(loop.epoch(each=meddle).trained[1])
         chosen.append(loop.epoch().trained[2])

@@ -13,7 +13,6 @@ from fixture_loaders import (
     Numbered,
     NumberedStream,
     fixture_data,
-    fresh_net,
     numbers,
     same_tensors,
     select,
@@ -120,45 +119,6 @@ def test_what_the_loop_does_to_its_batch_reaches_nothing_that_waits(size):
         return run
 
     assert handed_out(spoil=True) == handed_out(spoil=False)
-
-
-class BurnedIn(nn.Module):
-    """Averages what passes through it, from the third pass on, in the manner of old code."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = fresh_net()
-        self.passes = 0
-        self.register_buffer("average", torch.zeros(()))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        self.passes += 1
-        if self.passes > 2:
-            self.average.data.add_(0.1)
-        return self.net(inputs)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_a_buffer_that_begins_to_move_late_is_as_it_was_when_a_batch_is_handed_out(training):
-    model = BurnedIn()
-    strategy = sb.selective_backprop(
-        1 / 2, scorer=sb.scorers.Forward(training=training), warmup_epochs=0
-    )
-    loader = sb.SelectiveLoader(
-        DataLoader(fixture_data(), 5), model, nn.CrossEntropyLoss(), strategy, quiet=True
-    )
-    for _ in loader:
-        assert model.average == 0.0
-    assert model.passes == 8
-
-
-def test_a_lazy_model_is_made_by_the_first_scoring_pass_and_keeps_its_statistics():
-    model = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(3))
-    loader = DataLoader(fixture_data(24), 4)
-    selecting = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), selective())
-    assert len(list(selecting)) > 1
-    assert model[0].running_mean.tolist() == [0.0, 0.0]
-    assert model[0].num_batches_tracked == 0
 
 
 class Draws(Net):

@@ -263,18 +263,6 @@ def test_a_loss_with_a_state_of_its_own_counts_each_call_once_and_is_not_scored_
     assert (ours.calls, float(ours.rows)) == (len(scored), 6.0 * len(scored))
 
 
-def test_positions_are_not_averaged_where_the_given_loss_does_not():
-    logits, labels = torch.randn(8, 3, 5), torch.randint(3, (8, 5))
-    for loss_fn in (nn.CrossEntropyLoss(reduction="none"), REDUCED["of rows"][0]):
-        loader = sb.SelectiveLoader(
-            DataLoader(TensorDataset(logits, labels), 4),
-            *(nn.Identity(), loss_fn, sb.recorded_sb(1 / 2)),
-        )
-        weighing = loader.loss_fn
-        for inputs, targets in loader:
-            assert torch.equal(weighing(inputs, targets), loss_fn(inputs, targets))
-
-
 @pytest.mark.parametrize(
     "loss_fn",
     [

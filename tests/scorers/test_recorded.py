@@ -114,10 +114,10 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
         with pytest.raises(sb.LossError, match="2 of 4") as caught:
             loop.loader.record(selection, losses)
         assert str(named) in str(caught.value)
-        assert loop.loader._parts.ledger.recorded.empty
+        assert loop.loader.ledger.recorded.empty
     else:
         loop.loader.record(selection, losses)
-        found = loop.loader._parts.ledger.recorded.observe().scores[0, selection.indices]
+        found = loop.loader.ledger.recorded.observe().scores[0, selection.indices]
         assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
 
 
@@ -157,5 +157,5 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
         assert after.loaded - before.loaded == len(left_out) + len(loop.trained[-1])
         assert after.loaded - before.loaded == loop.data.reads.sum()
         assert after.kept - before.kept == len(loop.trained[-1])
-    observed = loop.loader._parts.ledger.scored.observe()
+    observed = loop.loader.ledger.scored.observe()
     assert all(observed.epochs[0, index] == 3 for index in loop.scored[-1])

@@ -10,11 +10,7 @@ Keys: TypeAlias = Tensor | list[Any]
 
 
 def list_keys(indices: Any) -> Keys | None:
-    """Return the keys of a batch, or None if `indices` is a single key.
-
-    Integers become an int64 tensor `[row]`, which is fast to index and join. Other keys become a
-    list.
-    """
+    """Return the keys of a batch, integers as an int64 tensor `[row]`; None of a single key."""
     if isinstance(indices, (Tensor, np.ndarray)):
         if not indices.ndim:
             return None

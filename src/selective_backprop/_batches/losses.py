@@ -1,10 +1,11 @@
 """Get one loss per example from the loss function that the user already has."""
 
+import copy
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
-from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._batches.structure import list_leaves
+from selective_backprop._core.errors import ConfigurationError, LossError, warn
 from selective_backprop._core.isolation import KeptModel, kept_random_streams
 from selective_backprop._core.types import NO_TARGET, Bool, LossesOf, OutputsOf
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 SETTINGS = ("reduction", "ignore_index", "weight", "label_smoothing")
+SLACK = 1e-2  # largest error of a sum of many probabilities in half precision
 IGNORED = -100  # torch's default for the class index that a loss ignores
 
 OF_LABELS = {
@@ -52,17 +55,13 @@ def is_plainly_torchs(loss_fn: LossFunction) -> bool:
 
 
 def uncompiled(loss_fn: Any) -> Any:
-    """Return the module inside a compiled one; return other losses unchanged.
-
-    Attributes set on a compiled module, or on a copy of it, are set on the module inside.
-    """
+    """Return the module inside a compiled one, which has its attributes, or the loss itself."""
     # `getattr(loss_fn, "_orig_mod")` would be slow for modules that have none.
     parts = getattr(loss_fn, "_modules", None)
     return parts.get("_orig_mod", loss_fn) if parts else loss_fn
 
 
 def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
-    """Return the name of a loss's class or function, and the name of its Python module."""
     loss_fn = uncompiled(loss_fn)
     function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     named = type(function) if isinstance(function, nn.Module) else function
@@ -120,7 +119,6 @@ def lacks_target(
 
 
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
-    """Refuse losses that broadcasting computed for each output with each target."""
     given, wanted, found = outputs.shape, targets.shape, losses.shape
     if len(given) == len(wanted):
         return
@@ -138,10 +136,7 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
 
 
 def check_losses(losses: Any, candidates: int | None) -> Tensor:
-    """Return the losses if they are one number per candidate; whole numbers become floats.
-
-    With `candidates=None`, any number of losses is accepted.
-    """
+    """Return losses as floats, if they are one number per candidate (None: of any number)."""
     if not isinstance(losses, Tensor):
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
@@ -215,17 +210,13 @@ class UnreducedLoss:
         )
 
     def of_positions(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
-        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
-
-        What the loss counts is kept if gradients are on, and forgotten if they are off.
-        """
+        """Return unreduced losses, `[candidate, ...]`; with gradients off, leave no trace."""
         tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        trains = torch.is_grad_enabled()
+        function = self._copied() if self.settable or (self.counts and not trains) else self.given
         try:
-            if self.settable:
-                self.given.reduction = "none"
-            scores = self.counts and not torch.is_grad_enabled()
-            with self._unchanged() if scores else nullcontext():
-                losses = self.given(outputs, targets, *more, **self.options, **named)
+            with self._kept_buffers() if self.counts and not trains else nullcontext():
+                losses = function(outputs, targets, *more, **self.options, **named)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
@@ -236,9 +227,10 @@ class UnreducedLoss:
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
             raise
-        finally:
-            if self.settable:
-                self.given.reduction = self.reduction
+        if self.counts and trains and self.settable:
+            changed = {**vars(function)}
+            changed.pop("reduction", None)
+            vars(self.given).update(changed)
         rows = tensors and isinstance(losses, Tensor) and losses.ndim
         if rows and losses.shape not in (targets.shape, outputs.shape):
             _refuse_crossed_rows(losses, outputs, targets)
@@ -246,33 +238,39 @@ class UnreducedLoss:
 
     def probe(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
         """Return what the given loss returns, but leave no trace in it or in random streams."""
+        given = self._copied(reduces=True) if self.counts else self.given
         # the function in a compiled one, which would be compiled again
-        given = getattr(self.given, "_torchdynamo_orig_callable", self.given)
+        given = getattr(given, "_torchdynamo_orig_callable", given)
         device = outputs.device if isinstance(outputs, Tensor) else None
-        with kept_random_streams(device), self._unchanged() if self.counts else nullcontext():
+        kept = self._kept_buffers() if self.counts else nullcontext()
+        with kept_random_streams(device), kept:
             found = given(outputs, targets, *more, **named)
         return found.detach() if isinstance(found, Tensor) else found
 
-    @contextmanager
-    def _unchanged(self) -> Generator[None]:
-        """Run the body, then restore the attributes and buffers of the loss."""
-        held, module = vars(self.given), isinstance(self.given, nn.Module)
-        before = held.copy()
-        with KeptModel(self.given).kept() if module else nullcontext():
-            try:
-                yield
-            finally:
-                held.clear()
-                held.update(before)
+    def _copied(self, *, reduces: bool = False) -> Any:
+        """Return a copy to call, since another thread may be using the user's own loss."""
+        change = setattr if isinstance(self.given, torch.jit.ScriptModule) else object.__setattr__
+        try:
+            clone: Any = copy.copy(self.given)
+            if self.settable and not reduces:
+                change(clone, "reduction", "none")  # of a frozen dataclass too
+        except (AttributeError, RuntimeError, TypeError) as error:
+            raise LossError(
+                f'a {type(self.given).__name__} cannot be copied with reduction="none" ({error}). '
+                f"{ADVICE}"
+            ) from error
+        return clone
+
+    def _kept_buffers(self) -> AbstractContextManager[None]:
+        module = isinstance(self.given, nn.Module)
+        return KeptModel(self.given).kept() if module else nullcontext()
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
 
         As in torch, a mean of cross-entropies is divided by the number of positions that are not
-        ignored, or by the sum of their class weights. If all are ignored, the mean is 0, not NaN.
-
-        Losses may already be multiplied by row weights. The divisor stays the same, as in
-        `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
+        ignored, or by the sum of their class weights; row weights do not change the divisor, or it
+        would undo them. If all positions are ignored, the mean is 0, not NaN.
         """
         match self.reduction:
             case "mean":
@@ -308,10 +306,7 @@ class UnreducedLoss:
 
 
 def average_examples(loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-    """Average losses over all axes but the first; return losses with one axis unchanged.
-
-    Positions whose target the loss ignores are left out. If all are, the example's loss is 0.
-    """
+    """Average losses over all axes but the first, without positions whose target is ignored."""
     if not isinstance(losses, Tensor) or losses.ndim < 2:
         return losses
     if loss.ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
@@ -328,9 +323,8 @@ Average = Callable[[UnreducedLoss, Any, Any, Any], Any]
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
-    The loss function is called with `reduction="none"`. One without a `reduction` is called
-    unchanged; the first batch shows what it returns. Its settings may change between batches. If it
-    `marks`, a call returns `NO_TARGET` for rows whose targets are all ignored.
+    The loss function is called with `reduction="none"`, or unchanged if it has none. Its settings
+    may change between batches. If it `marks`, rows without a target get `NO_TARGET`.
     """
 
     loss_fn: LossFunction
@@ -371,7 +365,6 @@ class ExampleLosses:
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
-    """Return `(model(inputs), targets)` of a batch that is a pair `(inputs, targets)`."""
     listed = isinstance(batch, (tuple, list))
     if not listed or len(batch) != 2:
         found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
@@ -391,10 +384,7 @@ def find_losses(
     average: Average = average_examples,
     marks: bool = True,
 ) -> LossesOf:
-    """Return a function that computes one loss per example, made from the user's arguments.
-
-    If it `marks`, as scores need it, the loss of a row without a target is `NO_TARGET`, not 0.
-    """
+    """Return a function that computes one loss per example; see `ExampleLosses` for `marks`."""
     if losses is not None:
         return losses
     if loss_fn is None:
@@ -405,3 +395,27 @@ def find_losses(
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
     """Return the function that computes `(outputs, targets)`; None if only `losses` was given."""
     return outputs if outputs is not None or losses is not None else apply_to_pair
+
+
+def warn_of_mixtures(batch: Any) -> None:
+    """Warn if a batch that was loaded by index has targets as MixUp or CutMix makes them."""
+    if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
+        warn(
+            "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
+            "function does. This strategy remembers examples by index, so it would file the loss "
+            "of a mixture under one of the two. Mix the batches that the loader yields, and use a "
+            "strategy that scores candidates, such as selective_backprop."
+        )
+
+
+def _is_mixed(targets: Tensor) -> bool:
+    """Return whether at most two of three or more classes stand out in each row, in some two."""
+    if targets.layout is not torch.strided or targets.is_nested or not targets.is_floating_point():
+        return False
+    if targets.ndim != 2 or targets.shape[1] < 3 or not targets.shape[0]:
+        return False
+    values = targets.detach().float()
+    lowest = values.amin(1, keepdim=True)
+    peaks = (values > lowest + SLACK / 100).sum(1)
+    sums_to_one = ((values.sum(1) - 1).abs() < SLACK).all() & (lowest >= 0).all()
+    return bool(sums_to_one & (peaks <= 2).all() & (peaks == 2).any())

@@ -18,12 +18,7 @@ from selective_backprop._core.saved_state import Read, Saved, StateError
 
 
 def pack_batch(batch: Any, path: str = "") -> Any:
-    """Return copies of a batch's leaves in plain containers, with the names of the original types.
-
-    A batch may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of
-    `dict` or `UserDict`), named tuples and dataclasses. All types must be defined at the top of
-    their modules. An error names the path of anything else.
-    """
+    """Return copies of a batch's leaves in plain containers, with the names of the types."""
 
     def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:
         return [pack_batch(part, f"{path}.{key}".strip(".")) for key, part in parts]
@@ -69,10 +64,7 @@ def pack_batch(batch: Any, path: str = "") -> Any:
 
 
 def unpack_batch(packed: Any) -> Any:
-    """Return the batch that was packed.
-
-    The user's types must already be imported. None of their code is run.
-    """
+    """Return the batch that was packed; the user's types must be imported, but run no code."""
     if not isinstance(packed, tuple):
         return packed
     kind, *content = packed
@@ -110,7 +102,6 @@ def unseal(saved: Saved, kind: type[Read]) -> Read:
 
 
 def _checksum(packed: Any, start: int = 0) -> int:
-    """Return a CRC-32 of a packed batch: of its values, their types and their shapes."""
     if isinstance(packed, Tensor):
         start = zlib.crc32(f"{packed.dtype}{tuple(packed.shape)}".encode(), start)
         flat = packed.cpu().resolve_conj().resolve_neg().reshape(-1)
@@ -167,7 +158,6 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
 
 
 def _field_names(kind: type) -> tuple[str, ...] | None:
-    """Return the field names of a named tuple or dataclass; None for other types."""
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return getattr(kind, "_fields", None) if issubclass(kind, tuple) else None

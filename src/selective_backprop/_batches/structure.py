@@ -33,16 +33,10 @@ BEFORE_LOADING = (
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the user said about a batch's structure.
+    """What the user said about a batch's structure, by path."""
 
-    Attributes:
-        whole: paths of leaves that belong to the batch as a whole, not row by row. A path is
-            joined by dots.
-        pad: value for padding on the right, by path, for leaves whose axes after the first may
-            differ in length.
-    """
-
-    whole: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()  # leaves of the batch as a whole, not row by row
+    # What pads leaves on the right, whose axes after the first may differ in length.
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -147,8 +141,6 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
-    """Return the batch with `function(tensor)` in place of each of its tensors."""
-
     def apply(_: str, leaf: Any) -> Any:
         if _lists_numbers(leaf):
             return type(leaf)([*map(function, leaf)])
@@ -188,9 +180,8 @@ def count_rows(
 ) -> int:
     """Return how many rows a batch has, and check that all of its leaves agree.
 
-    Each leaf must have as many rows as the first tensor or, if given, `expected` rows: the number
-    of indices that were loaded. If not `every` leaf must, one is enough, and a batch may have none
-    whose rows can be counted.
+    Each leaf must have as many rows as the first tensor or `expected`, the number of indices that
+    were loaded. If not `every` leaf must, one is enough, and a batch may have none with rows.
     """
     if type(batch) in (list, tuple) and {*map(type, batch)} == {Tensor} and not layout.whole:
         size = batch[0].shape[:1] if expected is None else (expected,)
@@ -246,11 +237,7 @@ def rows_elsewhere(axis: int) -> str:
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
-    """Refuse paths that a batch does not have.
-
-    If `takes`, rows will be taken from batches: then refuse a batch that cannot be made again with
-    other rows, and warn of what joined rows lose.
-    """
+    """Refuse paths that a batch lacks and, if it `takes` rows, batches that cannot have others."""
     leaves = named_leaves(batch)
     found = [path for path, _ in leaves]
     padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
@@ -301,9 +288,8 @@ def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
 def join_rows(batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor] | None = None) -> Any:
     """Return one batch made of some rows of several batches of the same structure.
 
-    `rows` holds the positions of the wanted rows of each batch; None takes all rows. Only the
-    wanted rows are copied, each once, into a tensor of the same memory format. Leaves that belong
-    to a batch as a whole must be equal in all batches.
+    `rows` holds the positions of the wanted rows of each batch; None takes all rows. Only these are
+    copied, each once, into a tensor of the same memory format.
     """
     first, *others = columns = [dict(named_leaves(batch)) for batch in batches]
     for other in others:
@@ -451,7 +437,6 @@ def name_of(path: str) -> str:
 
 
 def share_memory(part: Tensor, whole: Tensor) -> bool:
-    """Return whether `part` shares its storage with `whole`, and `whole` is not empty."""
     if part.device != whole.device or not whole.numel():
         return False
     return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()

@@ -44,10 +44,9 @@ def installing(extra: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Give a `SelectionWarning` at the line of user code that called into the package.
+    """Give a `SelectionWarning` at the line of user code that called the package's outermost frame.
 
-    Frames of torch or of a framework may lie in between, so the warning goes to the line that
-    called the package's outermost frame.
+    Frames of torch or of a framework may lie between the package's own.
     """
     found = frame = sys._getframe(1)
     while frame is not None:  # to the end: the last match is the outermost

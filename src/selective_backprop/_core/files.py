@@ -11,11 +11,8 @@ from pathlib import Path
 def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWriter]:
     """Write a new file in the body, then move it to its path, whole or not at all.
 
-    A link at the path is replaced, not followed: the folder may be somebody else's.
-
-    Args:
-        path: the final path of the file.
-        before: where an earlier file at `path` is moved to; None deletes it.
+    A link at the path is replaced, not followed: the folder may be somebody else's. An earlier file
+    moves to `before`; None deletes it.
     """
     # Nobody else writes or can foresee this file. Mode x creates it, and follows no link.
     fresh = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")

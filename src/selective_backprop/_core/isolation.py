@@ -52,8 +52,7 @@ class RandomStreams(NamedTuple):
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
     """Run the body, then restore torch's, NumPy's and Python's random streams."""
-    python, numpy = random.getstate(), np.random.get_state(legacy=False)
-    streams, gpu = RandomStreams(torch.get_rng_state(), numpy, python), None
+    streams, gpu = RandomStreams.now(), None
     if device is not None and device.type == "cuda":
         gpu = torch.cuda.get_rng_state(device)
     try:
@@ -107,7 +106,6 @@ class KeptModel:
         self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
 
     def _stays(self, modules: Sequence[nn.Module]) -> bool:
-        """Return whether modules have the same buffers as before, in the same memory."""
         places = {
             id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
         }
@@ -123,11 +121,7 @@ class KeptModel:
 
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
-        """Run the body, with all modules in eval mode if it `evaluates`; then restore the model.
-
-        Raises:
-            ConfigurationError: if the body changed what cannot be restored.
-        """
+        """Run the body, with all modules in eval mode if it `evaluates`; then restore the model."""
         modules = list_modules(self._model)
         # Flags are set directly: a module's `train()` may do more, and `__setattr__` is slow.
         training = [each for each in modules if each.training] if evaluates else []
@@ -176,8 +170,8 @@ def _is_plain(buffer: Tensor) -> bool:
 def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
     """Return a context in which the user's autocast caches no weights.
 
-    Weights cast under `no_grad` have no gradient. PyTorch before pull request 165068 caches these
-    weights. A training forward in the same autocast region would then use them and train nothing.
+    PyTorch before pull request 165068 also caches weights cast under `no_grad`, which have no
+    gradient. A training forward in the same autocast region would use them and train nothing.
     """
     kind = "cpu" if device is None else device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):

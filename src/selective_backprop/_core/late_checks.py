@@ -15,10 +15,7 @@ class LateChecks:
         self._running: deque[tuple[torch.cuda.Event, Tensor, Callable[[], Exception]]] = deque()
 
     def add(self, passed: Tensor, failure: Callable[[], Exception]) -> None:
-        """Check that a tensor of one number is finite, or that a tensor of one bool is True.
-
-        If not, the error that `failure` returns is raised.
-        """
+        """Raise what `failure` returns unless a tensor holds one finite number, or True."""
         if passed.device.type != "cuda":
             if not _holds(passed):
                 raise failure()
@@ -31,7 +28,6 @@ class LateChecks:
         self._running.append((event, flag, failure))
 
     def wait(self) -> None:
-        """Wait for the checks that still run on the GPU; raise if one failed."""
         for event, _, _ in self._running:
             if not event.query():
                 event.synchronize()

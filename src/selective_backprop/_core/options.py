@@ -41,9 +41,8 @@ def check_number(
 ) -> Any:
     """Return a finite number within its bounds, as a Python int or float.
 
-    NumPy scalars and tensors without axes are numbers too; a bool is not. A whole number may be
-    given as a float, such as 3.0, and stays a float. `least` and `most` are allowed values, `above`
-    and `below` are not. The error's message ends with `hint`.
+    NumPy scalars and tensors without axes are numbers too; a bool is not. A `whole` number may be a
+    float such as 3.0. `least` and `most` are allowed, `above` and `below` are not.
     """
     if value is None and optional:
         return None
@@ -150,7 +149,6 @@ class Padding(dict[str, float]):
 
 
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the padding value of each path."""
     values = pad.values() if isinstance(pad, Mapping) else [] if pad is None else [None]
     if not all(isinstance(_unwrapped(value), Real) for value in values):
         raise ConfigurationError(f'pad={pad!r:.60}: write a number per path, such as {{"0": 0}}')

@@ -32,11 +32,7 @@ class StateError(ConfigurationError):
 
 @dataclass(frozen=True)
 class Saved:
-    """A value in a saved state, and the path to it; reading checks it and changes nothing.
-
-    Every method raises `StateError`, a `ConfigurationError` with the value's path, if the value
-    is not what the method asks for.
-    """
+    """A value in a saved state, and the path to it; what reads it may raise `StateError`."""
 
     value: Any
     path: str = ""
@@ -57,7 +53,6 @@ class Saved:
         return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
 
     def items(self, count: int | None = None) -> "Collection[Saved]":
-        """Return the values of a list or tuple, which must hold `count` of them if given."""
         if not isinstance(self.value, list | tuple) or count not in (None, len(self.value)):
             raise self.refuse("a list" if count is None else f"a list of {count}")
         return [Saved(each, f"{self.path}[{place}]") for place, each in enumerate(self.value)]
@@ -96,10 +91,7 @@ class Saved:
         most: float = math.inf,
         nan: bool = False,
     ) -> Tensor:
-        """Return a tensor of one of the types, not copied; None in `shape` is any length.
-
-        Unless `nan`, its numbers are checked, for which the host waits for its device.
-        """
+        """Return a tensor, with None in `shape` for any length; unless `nan`, the host reads it."""
         found = self.value
         fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
         if not fits or any(n not in (None, m) for n, m in zip(shape, found.shape, strict=True)):
@@ -153,8 +145,6 @@ class Saved:
 
 @runtime_checkable
 class Stateful(Protocol):
-    """An object that can be saved and can go on from its saved state."""
-
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
@@ -162,10 +152,7 @@ class Stateful(Protocol):
 
 @contextmanager
 def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
-    """Load the states of parts, one after another, before the body runs.
-
-    If loading or the body raises, all parts go back to their earlier states.
-    """
+    """Load the states of parts, then run the body; after an error, all are as they were."""
     before: list[tuple[Stateful, dict[str, Any]]] = []
     try:
         for part, saved in parts:

@@ -1,7 +1,6 @@
 """Counts of examples, as frozen snapshots that the lab, the adapters and logs read."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
@@ -75,17 +74,6 @@ class Stats:
         names = vars(self).keys() - {"epoch", "ties"}
         grown = {name: getattr(self, name) - getattr(earlier, name) for name in names}
         return replace(self, **grown)
-
-
-class Tally(dict[str, Any]):
-    """Growing counts, by the names of `Stats`."""
-
-    def __init__(self) -> None:
-        super().__init__(vars(Stats()))
-
-    def count(self, **increments: int) -> None:
-        for name, more in increments.items():
-            self[name] += more
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ class Stopwatch:
 
     `SelectiveLoader(stopwatch=…)` times its own phases; measure those of your loop with `phase`.
     Time outside all phases counts for `"other"`. A phase inside another one pauses the outer one.
-    So the seconds of all phases add up to the seconds that the stopwatch ran.
 
     On a CUDA device, phases begin and end where the device gets to them: time in which it waits for
     the host counts for the phase that it waits for. Only reading the seconds waits for the device.
@@ -100,8 +99,6 @@ class Stopwatch:
 
 
 class Phase(AbstractContextManager[None]):
-    """A context that adds the time of each body to a phase of a stopwatch."""
-
     def __init__(self, stopwatch: Stopwatch, name: str) -> None:
         self._stopwatch = stopwatch
         self._name = name

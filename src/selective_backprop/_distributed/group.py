@@ -18,29 +18,23 @@ MOST_AT_ONCE = 2**20  # rows of all ranks together in one message; more are sent
 
 @dataclass(frozen=True)
 class Alone:
-    """The only process: rank 0 of 1."""
-
     rank: int = 0
     size: int = 1
 
 
 @dataclass(frozen=True)
 class Group:
-    """One of several processes that train one model, each on its own shard of the data.
-
-    `members` is torch's process group, None for all processes; messages are sent from `device`.
-    """
+    """One of several processes that train one model, each on its own shard of the data."""
 
     rank: int
     size: int  # at least 2
-    device: torch.device
-    members: Any = None
+    device: torch.device  # of the messages
+    members: Any = None  # torch's process group; None for all processes
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
-        """Return the messages of all ranks, `[rank, ...]`, on the group's device.
+        """Return the messages of all ranks, `[rank, ...]`, of one shape and type.
 
-        Every rank must call this, with a message of the same shape and type. `doing` says in error
-        messages what this rank does, such as "opens epoch 3".
+        `doing` says in error messages what this rank does, such as "opens epoch 3".
         """
         return self.send(message, doing)()
 
@@ -80,8 +74,7 @@ class Group:
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the rows of all ranks in pieces, each with its rank and its place there.
 
-        The order is the same on every rank, and keeps each rank's rows in order. Ranks may have
-        different numbers of rows. All ranks pass the same `counts`, the number of rows of each.
+        The order is the same on every rank. `counts` are the numbers of rows of all ranks.
         """
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):
@@ -143,10 +136,7 @@ def _holders(tensor: Tensor) -> int:
 
 
 def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
-    """Return the group of processes that this one trains with, by default all processes.
-
-    Messages are on `device`, the model's, if the group cannot send from the CPU's memory.
-    """
+    """Return the processes that train together; messages are on `device` if not on the CPU."""
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:
             return Alone()

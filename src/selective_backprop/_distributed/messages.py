@@ -17,8 +17,6 @@ HEAD = 5  # numbers that stand before the scores: their count, and a `Head`
 
 
 class Status(IntEnum):
-    """A rank's state, which it sends to the others."""
-
     READY = 0  # holds a full training batch
     ENDED = 1  # has none left in this epoch
     FAILED = 2  # is about to raise
@@ -26,8 +24,6 @@ class Status(IntEnum):
 
 
 class Head(NamedTuple):
-    """How far a rank has come."""
-
     status: Status
     epoch: int
     exchanges: int  # exchanges in this epoch before this one
@@ -52,18 +48,13 @@ class Exchange:
 
     A message has `rows + 5` numbers of 4 bytes, however few scores there are: their number, the
     head, and the scores' bits as float32. To read the heads, the host waits for the device once.
-    `rows` must be the same on all ranks.
     """
 
     def __init__(self, group: Group, rows: int) -> None:
-        self.group = group
-        self.rows = rows
+        self.group, self.rows = group, rows  # as many rows on all ranks
 
     def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
-        """Send this rank's head and scores; return a function that waits for those of all ranks.
-
-        The scores come in pieces, with at most `rows` scores in all.
-        """
+        """Send a head and up to `rows` scores; return a function that waits for those of all."""
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
         count = 0
         for piece in scores:
@@ -103,11 +94,7 @@ class Exchange:
 
 
 def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
-    """Return each rank's numbers, after checking that all ranks were built alike.
-
-    The values in `built` are compared as text. Each rank sends equally many numbers from 0 to
-    2**64 - 1.
-    """
+    """Return each rank's numbers, below 2**64, after checking that all ranks were built alike."""
     content = json.dumps({name: str(value) for name, value in built.items()}).encode()
     # 63 bits, which fit into an int64 without a sign.
     digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1

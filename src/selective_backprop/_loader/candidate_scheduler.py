@@ -24,8 +24,7 @@ class CandidateScheduler:
 
     Other attributes, such as `state_dict`, are those of your scheduler. If all examples of
     training's last batches are skipped, the schedule's last steps are not taken. With several
-    processes, all take the steps of the one whose data loader has come least far. So make the
-    schedule for the same number of steps on all: that of the shortest data loader.
+    processes, make the schedule for the steps of the shortest data loader: all take its steps.
 
     Args:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
@@ -62,7 +61,7 @@ class CandidateScheduler:
         self.scheduler, self._loader, self._warned = scheduler, loader, False
         self._end = end_of(scheduler)
         inner: Any = getattr(loader, "_loader", loader)  # of an AcceleratedLoader
-        handshake, batches = inner._parts.handshake, inner.planned_batches
+        handshake, batches = inner._epochs.handshake, inner.planned_batches
         if handshake is not None:
             handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
             if not inner._source.is_shared_by(handshake.group.size):
@@ -83,7 +82,7 @@ class CandidateScheduler:
     def step(self) -> None:
         """Take one step for every `accumulation` batches of your data loader since the last call.
 
-        After its last step, the schedule stays as it is, and you are warned once.
+        After the schedule's last step, you are warned once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made
@@ -100,7 +99,6 @@ class CandidateScheduler:
             self.scheduler.step()
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the scheduler, such as `get_last_lr` or `state_dict`."""
         if "scheduler" not in self.__dict__:  # while it is copied
             raise AttributeError(name)
         return getattr(self.scheduler, name)

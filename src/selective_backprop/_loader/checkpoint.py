@@ -8,57 +8,57 @@ import torch
 from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of
-from selective_backprop._pipeline.stages import PipelineState
-from selective_backprop.strategies import Strategy
+from selective_backprop._pipeline.stages import Pipeline, PipelineState
 
 STATE_VERSION = 17
 HOST = torch.device("cpu")  # where indices are drawn
 
 
 class LoaderState:
-    """The training loop's position in a loader's batches, and the counts so far."""
-
-    def __init__(self, parts: LoaderParts, strategy: Strategy) -> None:
-        source, options = parts.length_planner.source, parts.pipeline.options
-        self._loader = loader = source.loader
-        self._parts, self._tally = parts, parts.pipeline.tally
+    def __init__(self, pipeline: Pipeline) -> None:
+        setup = pipeline.setup
+        self._loader = loader = setup.source.loader
+        self._pipeline, self._tally = pipeline, pipeline.tally
         self._built = {
-            "strategy": repr(strategy),
-            "batch_size": parts.shape.batch_size,
+            "strategy": repr(setup.strategy),
+            "batch_size": setup.shape.batch_size,
             "drop_last": bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
-            "examples": source.examples,
-            "rank": parts.ranks.rank,
-            "ranks": parts.ranks.size,
-            "leftovers": str(options.leftovers),
+            "examples": setup.source.examples,
+            "rank": setup.ranks.rank,
+            "ranks": setup.ranks.size,
+            "leftovers": str(setup.leftovers),
             "generators": len(generators_of(loader)),
         }
         self.next_epoch = 0  # which the next iteration begins or continues
         self.start: EpochStart | None = None  # of the running epoch
-        self.counts_at_epoch_start: dict[str, Any] = {}
         self.mid_epoch: EpochStart | None = None  # how the epoch to be continued began
         self.left: EpochStart | None = None  # how the epoch began that was left in the middle
         # The position when the running epoch began, and how it began if it was continued.
-        self._begun: tuple[Cursor, EpochStart | None] = parts.pipeline.cursor, None
+        self._begun: tuple[Cursor, EpochStart | None] = pipeline.cursor, None
 
     @property
     def stats(self) -> Stats:
-        """The counts of examples so far."""
-        pipeline, waiting = self._parts.pipeline, self.starts_at(self.next_epoch).waiting
+        pipeline, waiting = self._pipeline, self.starts_at(self.next_epoch).waiting
         dropped = pipeline.cursor.buffer.dropped + pipeline.buffer.state.dropped
         now = {"waiting": waiting, "dropped": dropped, "nonfinite": pipeline.finite.skipped}
         return Stats(**self._tally | now)
 
     @property
+    def counted(self) -> dict[str, Any]:
+        """The counts when the running epoch began."""
+        assert self.start is not None  # an epoch runs
+        return self.start.counted
+
+    @property
     def candidates_seen(self) -> int:
-        """How many candidates the running epoch has seen."""
-        return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
+        return self._tally["candidates"] - self.counted["candidates"]
 
     def starts_at(self, epoch: int) -> EpochStart:
         """Return what an epoch would start with if it began now."""
-        cursor, held = self._parts.pipeline.cursor, self._parts.held
-        buffers = cursor.buffer.counted, self._parts.pipeline.buffer.state.counted
+        cursor, lockstep = self._pipeline.cursor, self._pipeline.lockstep
+        held = None if lockstep is None else lockstep.held
+        buffers = cursor.buffer.counted, self._pipeline.buffer.state.counted
         waiting = len(cursor.unscored), 0 if held is None else held.count
         return EpochStart(epoch, dict(self._tally), *buffers, *waiting)
 
@@ -77,8 +77,7 @@ class LoaderState:
         mid_epoch = self.mid_epoch
         self._tally["epoch"] = self.next_epoch
         self.start = mid_epoch or self.starts_at(self.next_epoch)
-        self.counts_at_epoch_start = self.start.counted
-        self._begun = self._parts.pipeline.cursor, mid_epoch
+        self._begun = self._pipeline.cursor, mid_epoch
         self.next_epoch, self.mid_epoch, self.left = self.start.epoch + 1, None, None
         return self.start, mid_epoch
 
@@ -86,13 +85,13 @@ class LoaderState:
         """End the running epoch early; states that are saved before another begins continue it."""
         assert self.start is not None  # an epoch runs
         cursor, mid_epoch = self._begun
-        if self._parts.pipeline.cursor is cursor and mid_epoch is None:  # it could not begin
+        if self._pipeline.cursor is cursor and mid_epoch is None:  # it could not begin
             self.next_epoch = self.start.epoch
         self.left, self.start = self._running(self.start), None
 
     def _running(self, start: EpochStart) -> EpochStart | None:
         """Return what continuing the running epoch needs; None if that is not possible."""
-        pipeline, (cursor, mid_epoch) = self._parts.pipeline, self._begun
+        pipeline, (cursor, mid_epoch) = self._pipeline, self._begun
         if pipeline.cursor is cursor:  # nothing new has come
             return mid_epoch
         if not pipeline.candidate_loader.can_go_on:
@@ -104,25 +103,24 @@ class LoaderState:
         self.left = None
         if epoch != self.next_epoch:
             self.mid_epoch = None
-            if self.start is None and self._parts.pipeline.memory is not None:
-                self._parts.pipeline.memory.close()
+            if self.start is None and self._pipeline.memory is not None:
+                self._pipeline.memory.close()
         self.next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this state and the states of all parts, in plain containers."""
-        parts, mid_epoch = self._parts, self.mid_epoch or self.left
-        if parts.pipeline.lockstep is not None:
-            parts.pipeline.lockstep.settle()
+        pipeline, mid_epoch = self._pipeline, self.mid_epoch or self.left
+        if pipeline.lockstep is not None:
+            pipeline.lockstep.settle()
         if self.start is not None:
             mid_epoch = self._running(self.start)
         return {
             "version": STATE_VERSION,
             "built": self._built,
-            "seed": parts.index_buffer.seed[0],
+            "seed": pipeline.keys.seed[0],
             "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.epoch,
             "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
-            "position": seal(parts.pipeline.state),
+            "position": seal(pipeline.state),
             "generators": [each.get_state() for each in generators_of(self._loader)],
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
@@ -131,7 +129,7 @@ class LoaderState:
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
         """Continue from a state; call `close` before anything is changed, once all was read."""
         check_state("loader", state, STATE_VERSION, self._built)
-        pipeline = self._parts.pipeline
+        pipeline = self._pipeline
         _, _, seed, epoch, begun, stream, position, generators, stats, own = Saved(state).fields(
             *("version", "built", "seed", "next_epoch", "mid_epoch", "stream", "position"),
             *("generators", "stats", "parts"),
@@ -157,11 +155,11 @@ class LoaderState:
         for name in ("history", "ledger", "label_noise"):  # they are on the device of the scores
             if saved := states.get(name):
                 with saved.inside():
-                    moved = on_device(saved.value, pipeline.options.device)
+                    moved = on_device(saved.value, pipeline.setup.device)
                 states[name] = Saved(moved, saved.path)
         with loaded(zip(stateful.values(), states.values(), strict=True)):
             close()
-        for buffer in (self._parts.index_buffer, pipeline.buffer):
+        for buffer in (pipeline.keys, pipeline.buffer):
             buffer.seed_with(drawn_from)
         for generator, own_stream in zip(held, streams, strict=True):
             generator.set_state(own_stream)
@@ -175,12 +173,12 @@ class LoaderState:
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts that have a state, by name; the most expensive to load comes last."""
-        pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
+        pipeline, memory = self._pipeline, self._pipeline.memory
         parts = {
             "selector": pipeline.selector,
             "gate": pipeline.clock.gate,
-            "history": self._parts.history,
-            "ledger": self._parts.ledger,
+            "history": pipeline.history,
+            "ledger": None if memory is None else memory.ledger,
             "label_noise": None if memory is None else memory.label_noise,
             "pending": None if memory is None else memory.pending,
             "scorer": pipeline.scorer,

@@ -10,30 +10,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._core.errors import LoaderError
-from selective_backprop._loader.assembly import LoaderParts, refuse_if_late
+from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._loader.checkpoint import LoaderState
+from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._loader.messages import Messages
 from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._pipeline.epoch_length import LengthPlanner
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Rows
+from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.strategies import Strategy
 
 
 class Epochs:
-    """Run a loader's epochs, one at a time."""
-
-    def __init__(
-        self, parts: LoaderParts, strategy: Strategy, state: LoaderState, silent: bool
-    ) -> None:
-        self.messages = Messages(parts, strategy, state, silent)
+    def __init__(self, pipeline: Pipeline, state: LoaderState, silent: bool) -> None:
+        self.messages = Messages(pipeline, state, silent)
         self.loss: WeighingLoss | None = None  # None until it is taken from the loader
-        self._parts, self._strategy, self._state = parts, strategy, state
+        self._pipeline, self._state = pipeline, state
+        self._length_planner = planner = LengthPlanner(pipeline.setup, pipeline)
+        ranks = pipeline.setup.ranks
+        several = isinstance(ranks, Group)
+        self.handshake = EpochHandshake(ranks, pipeline, planner) if several else None
         self._live: weakref.ref[Epoch] | None = None
         self._even: Tensor | None = None  # weights of 1
 
     def close(self) -> None:
-        """End the iterator of an earlier epoch."""
         if self._live is not None and (live := self._live()) is not None:
             live.close()
 
@@ -42,7 +44,7 @@ class Epochs:
         if self._state.start is not None:
             self._live = None
             self._state.leave()
-            if (memory := self._parts.pipeline.memory) is not None:
+            if (memory := self._pipeline.memory) is not None:
                 memory.close()
 
     def begin(self, epoch: "Epoch") -> Generator[Any]:
@@ -53,26 +55,27 @@ class Epochs:
         return self._run()
 
     def _run(self) -> Generator[Any]:
-        state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
+        state, handshake, pipeline = self._state, self.handshake, self._pipeline
         start, mid_epoch = state.begin()
         try:
             self.messages.epoch_begins(start.epoch)
             if self.loss is not None:
                 self.loss.close()
             if handshake is None:
-                refuse_if_late(pipeline.options)
+                refuse_if_late(pipeline.setup)
             else:
                 handshake.open(start, begun=mid_epoch is not None)
             running = pipeline.run(start.epoch, mid_epoch)  # named, so that `leave` finds it runs
             for rows in running:
                 self.messages.batch_comes(start.epoch)
-                pipeline.tally.count(kept=rows.count, batches=1)
+                pipeline.tally["kept"] += rows.count
+                pipeline.tally["batches"] += 1
                 yield self._hand_out(rows)
                 if self.loss is not None:
                     self.loss.refuse_if_unused()
             if handshake is not None:
                 handshake.close()  # before anything that may fail on one rank alone
-                pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
+                pipeline.tally["beyond"] += handshake.beyond(state.candidates_seen)
             if self.loss is not None:
                 self.loss.close()
             self.messages.epoch_ends()
@@ -82,8 +85,7 @@ class Epochs:
             raise
 
     def _hand_out(self, rows: Rows) -> Any:
-        pipeline = self._parts.pipeline
-        tells = pipeline.options.with_selection
+        pipeline, tells = self._pipeline, self._pipeline.setup.with_selection
         if self.loss is None and not tells:
             return rows.batch
         weights = self._ones(rows.count) if rows.weights is None else rows.weights
@@ -96,45 +98,45 @@ class Epochs:
 
     def _ones(self, count: int) -> Tensor:
         """Return weights of 1; use one tensor again and again if the user does not get it."""
-        options = self._parts.pipeline.options
-        if options.with_selection:
-            return torch.ones(count, device=options.device)
+        setup = self._pipeline.setup
+        if setup.with_selection:
+            return torch.ones(count, device=setup.device)
         if self._even is None or len(self._even) < count:
-            self._even = torch.ones(count, device=options.device)
+            self._even = torch.ones(count, device=setup.device)
         return self._even[:count]
 
     def length(self) -> int:
-        handshake, begins = self._parts.handshake, self._state.begins
+        handshake, begins = self.handshake, self._state.begins
         with self._naming_strategy():
             if handshake is None:
-                return self._parts.length_planner.batches(begins)
+                return self._length_planner.batches(begins)
             return handshake.batches if self._state.start else handshake.foresee(begins)
 
     def lengths(self, epochs: int) -> list[int]:
-        handshake, begins = self._parts.handshake, self._state.begins
+        handshake, begins = self.handshake, self._state.begins
         with self._naming_strategy():
             if handshake is not None:
                 handshake.foresee(begins)
-            return self._parts.length_planner.lengths(begins, epochs)
+            return self._length_planner.lengths(begins, epochs)
 
     @contextmanager
     def _naming_strategy(self) -> Generator[None]:
         try:
             yield
         except TypeError as error:
+            name = self._pipeline.setup.strategy.name
             raise TypeError(
-                f"{self._strategy.name} does not know in advance how many batches it yields: "
-                f"{error}. Count the batches as they come. If a learning-rate schedule counts "
-                "steps, wrap it: sb.CandidateScheduler(scheduler, loader)."
+                f"{name} does not know in advance how many batches it yields: {error}. Count "
+                "the batches as they come. If a learning-rate schedule counts steps, wrap it: "
+                "sb.CandidateScheduler(scheduler, loader)."
             ) from None
 
 
 class Epoch(Iterator[Any]):
     """An iterator over one epoch, which begins when the first batch is taken.
 
-    Only the thread `scores_in` may take batches, because scoring changes the model's mode and the
-    random generators for a moment. If `scores_in` is None, nothing is scored, and the thread that
-    takes the first batch must take all.
+    Only the thread `scores_in` may take batches, because scoring changes the model's mode for a
+    moment; if it is None, the thread that takes the first batch must take all.
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:
@@ -166,8 +168,16 @@ class Epoch(Iterator[Any]):
         return next(self._batches)
 
     def close(self) -> None:
-        """End this epoch, because another begins."""
         if self._batches is not None:
             # an epoch that ended by itself goes on raising StopIteration, not an error
             self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
             self._batches.close()
+
+
+def refuse_if_late(setup: Setup) -> None:
+    """Refuse to go on alone if a process group was formed after the loader was built."""
+    if isinstance(find_ranks(setup.process_group, setup.device), Group):
+        raise ConfigurationError(
+            "the loader was built before init_process_group(), so it does not know of the other "
+            "processes. Build it afterwards"
+        )

@@ -1,7 +1,6 @@
 """Begin an epoch on all ranks: compare how they were built, and share what they know."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -9,18 +8,15 @@ import torch
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 from selective_backprop._distributed.messages import compare
-from selective_backprop._memory.history import History
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.score_memory import ScoreMemory
-from selective_backprop._pipeline.selection_buffer import SelectionBuffer
+from selective_backprop._pipeline.stages import Pipeline
 
 UNKNOWN = -1
 
 
 class RankState(NamedTuple):
-    """The state of a rank when an epoch begins. The first three are the same on all ranks."""
+    """The state of a rank when an epoch begins; the first three are the same on all."""
 
     epoch: int
     filed: int  # number of scores that were ever filed in its history
@@ -42,36 +38,37 @@ class EpochForecast(NamedTuple):
     waiting: int = 0  # number of examples that wait from earlier epochs
 
 
-@dataclass(eq=False)
 class EpochHandshake:
-    """Begin epochs on all ranks together."""
-
-    group: Group
-    lockstep: LockstepBatches
-    built: dict[str, object]  # must be the same on all ranks
-    buffers: tuple[SelectionBuffer, ...]  # all ranks seed their draws by rank 0's seed
-    history: History | None
-    memory: ScoreMemory | None
-    length_planner: LengthPlanner
-    collective_forward: bool  # whether the ranks must see equally many candidates
-    _met: bool = field(default=False, init=False)
-    _own: EpochForecast = field(default=EpochForecast(), init=False)
-    _least: EpochForecast = field(default=EpochForecast(), init=False)
+    def __init__(self, group: Group, pipeline: Pipeline, length_planner: LengthPlanner) -> None:
+        self.group, self._length_planner = group, length_planner
+        assert pipeline.lockstep is not None  # the ranks' own
+        self._pipeline, self._lockstep, self._memory = pipeline, pipeline.lockstep, pipeline.memory
+        setup = self._setup = pipeline.setup
+        self.built: dict[str, object] = {  # must be the same on all ranks
+            "strategy": setup.strategy,
+            "batch_size": setup.shape.batch_size,
+            "window": setup.shape.window,
+            "leftovers": setup.leftovers,
+            "nonfinite": setup.nonfinite,
+            "epochs": setup.progress.epochs,
+            "overlap": setup.overlap,
+            # ranks share scores by index, so an index must mean the same example on all ranks
+            "examples": setup.source.examples if setup.remembers else None,
+        }
+        self._met = False
+        self._own = self._least = EpochForecast()
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
-        """Agree with the other ranks on the next epoch, and merge updates from earlier epochs.
-
-        If an interrupted epoch continues (`begun`), everything is merged already.
-        """
+        """Agree on the next epoch, and merge earlier updates unless it was `begun` before."""
         self._own = self._least = EpochForecast()
-        self.lockstep.open(start.epoch, met=self._met)
+        self._lockstep.open(start.epoch, met=self._met)
         openings = self._compare(start, begun)
         self._met = True
-        for buffer in self.buffers:
-            buffer.seed_with(openings[0].seed)
-        if self.memory is not None and not begun:
+        for buffer in (self._pipeline.keys, self._pipeline.buffer):
+            buffer.seed_with(openings[0].seed)  # rank 0's
+        if self._memory is not None and not begun:
             noted = [each.noted for each in openings]
-            self.memory.merge(self.group, noted, start.epoch)
+            self._memory.merge(self.group, noted, start.epoch)
         failure = None
         try:
             self._own = self._foresee(start, begun)
@@ -85,9 +82,9 @@ class EpochHandshake:
 
     def close(self) -> None:
         """Merge what ranks have learned in an epoch that has ended on all of them."""
-        if self.memory is not None:
-            noted = self.group.gather(torch.tensor(self.memory.noted), "ends an epoch")
-            self.memory.merge(self.group, noted.tolist())
+        if self._memory is not None:
+            noted = self.group.gather(torch.tensor(self._memory.noted), "ends an epoch")
+            self._memory.merge(self.group, noted.tolist())
 
     @property
     def batches(self) -> int:
@@ -98,24 +95,25 @@ class EpochHandshake:
 
     def foresee(self, start: EpochStart) -> int:
         """Return the number of batches of a coming epoch, on every rank; TypeError if unknown."""
-        if self.memory is not None:
+        if self._memory is not None:
             raise TypeError("the scores that other ranks remember are known once the epoch runs")
-        if start.held or not self.length_planner.source.is_shared_by(self.group.size):
+        if start.held or not self._setup.source.is_shared_by(self.group.size):
             raise TypeError(
                 f"each of the {self.group.size} ranks yields as many batches as the shortest "
                 "rank's data give, which is known once the epoch runs. It is known earlier if "
                 f"torch's DistributedSampler deals out {self.group.size} equal shards"
             )
-        return self.length_planner.batches(start)
+        return self._length_planner.batches(start)
 
     def beyond(self, candidates_seen: int) -> int:
         """Return how many candidates of this rank's shard never came up."""
         return max(0, self._own.candidates - candidates_seen)
 
     def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
-        filed = 0 if self.history is None else self.history.filed
-        noted = 0 if self.memory is None else self.memory.noted
-        mine = [start.epoch, filed, int(begun), self.buffers[0].seed[0] % 2**64, noted]
+        history = self._pipeline.history
+        filed = 0 if history is None else history.filed
+        noted = 0 if self._memory is None else self._memory.noted
+        mine = [start.epoch, filed, int(begun), self._pipeline.keys.seed[0] % 2**64, noted]
         states = [RankState(*each) for each in compare(self.group, self.built, mine)]
         for rank, other in enumerate(states):
             if other[:3] != states[0][:3]:
@@ -129,10 +127,10 @@ class EpochHandshake:
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN
         # In a continued epoch the scores known at its beginning are not restored yet.
-        if self.memory is None or not begun:
+        if self._memory is None or not begun:
             with suppress(TypeError):
-                batches = self.length_planner.batches(start)
-        sizes = self.length_planner.source.sizes()
+                batches = self._length_planner.batches(start)
+        sizes = self._setup.source.sizes()
         candidates = UNKNOWN if sizes is None else sum(sizes)
         return EpochForecast(False, batches, candidates, start.waiting)
 
@@ -144,9 +142,9 @@ class EpochHandshake:
                 "so no rank can continue. The error of that rank says why"
             )
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
-        self.lockstep.alike = {each.batches for each in ranks} == {max(0, least.batches)}
+        self._lockstep.alike = {each.batches for each in ranks} == {max(0, least.batches)}
         seen = [(each.candidates, each.waiting) for each in ranks]
-        if self.collective_forward and (least.candidates == UNKNOWN or len(set(seen)) > 1):
+        if self._pipeline.together and (least.candidates == UNKNOWN or len(set(seen)) > 1):
             found = ", ".join(
                 "an unknown number" if new == UNKNOWN else f"{new} new and {old} waiting"
                 for new, old in seen

@@ -1,14 +1,24 @@
-"""What a loader prints and warns of while it trains."""
+"""What a loader refuses before training, and what it prints and warns of while it trains."""
 
 import math
 import sys
+from typing import Any
 
-from selective_backprop._core.errors import LoaderError, warn
-from selective_backprop._loader.assembly import LoaderParts
+from selective_backprop._batches.losses import (
+    class_weights,
+    find_outputs,
+    is_no_cross_entropy,
+    label_smoothing,
+)
+from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
+from selective_backprop._core.options import check_number
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._pipeline.rows import Shape
+from selective_backprop._pipeline.options import Setup
+from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.source import Source
+from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._strategy import check_loss
 
 EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
 MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
@@ -25,12 +35,10 @@ UNPINNED = (
 class Messages:
     """Print lines to standard error, each once, unless `silent`, and give warnings."""
 
-    def __init__(
-        self, parts: LoaderParts, strategy: Strategy, state: LoaderState, silent: bool
-    ) -> None:
-        self._parts, self._strategy, self._state = parts, strategy, state
-        self._progress = parts.pipeline.clock.progress
-        self._silent = self._said_lacking = silent or parts.ranks.rank > 0
+    def __init__(self, pipeline: Pipeline, state: LoaderState, silent: bool) -> None:
+        self._pipeline, self._setup, self._state = pipeline, pipeline.setup, state
+        self._strategy = pipeline.setup.strategy
+        self._silent = self._said_lacking = silent or pipeline.setup.ranks.rank > 0
         self._said = 0  # how many of the stages of `batch_comes` are over
 
     def resumed(self) -> None:
@@ -38,8 +46,7 @@ class Messages:
         self._said = max(self._said, 1)
 
     def epoch_begins(self, epoch: int) -> None:
-        """Warn if training goes on after `epochs` epochs, and nothing is selected any more."""
-        epochs = self._progress.epochs
+        epochs = self._setup.progress.epochs
         over = epochs is not None and epoch == math.ceil(epochs)
         if over and not self._strategy.schedule.selects(epoch, 1.0):
             warn(
@@ -54,18 +61,18 @@ class Messages:
             return
         if not self._said:
             self._said = 1
-            self._say(summarise(self._strategy, self._parts.shape, self._progress.source))
-            if self._parts.pipeline.candidate_loader.unpinned:
+            self._say(summarise(self._setup))
+            if self._pipeline.candidate_loader.unpinned:
                 print(UNPINNED, file=sys.stderr)
         if epoch and self._said == 1:
-            self._said, memory = 2, self._parts.pipeline.memory
+            self._said, memory = 2, self._pipeline.memory
             wrong = None if memory is None else memory.ledger.wrong_labels
             if wrong is not None and wrong.is_clear:
                 self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
             if memory is not None and memory.label_noise.ordered:
                 self._say(ORDERED)
         if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
-            terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
+            terms, before = self._setup.terms, self._state.counted
             kept = before["kept"] / max(1, before["candidates"])
             little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
             if little == (self._said == 2):  # it is said once, and taken back once
@@ -78,17 +85,18 @@ class Messages:
 
     def epoch_ends(self) -> None:
         """Say once that examples have no target; warn if the epoch yielded no batch."""
-        memory, rows = self._parts.pipeline.memory, self._parts.pipeline.buffer.lacking
+        memory, rows = self._pipeline.memory, self._pipeline.buffer.lacking
         remembered = memory is not None and memory.lacking
         if not self._said_lacking and (remembered or (rows is not None and bool(rows.any()))):
             self._said_lacking = True
             self._say(LACKING)
-        if self._state.stats.batches == self._state.counts_at_epoch_start["batches"]:
+        if self._state.stats.batches == self._state.counted["batches"]:
             self._warn_if_barren()
 
     def _warn_if_barren(self) -> None:
         after, candidates_seen = self._state.stats, self._state.candidates_seen
-        if not candidates_seen and not self._parts.cut:
+        lockstep = self._pipeline.lockstep
+        if not candidates_seen and (lockstep is None or not lockstep.cut):
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
         why = ""
         if after.ties:
@@ -106,10 +114,11 @@ class Messages:
         )
 
 
-def summarise(strategy: Strategy, shape: Shape, source: Source) -> str:
+def summarise(setup: Setup) -> str:
     """Return what is selected, from when on, and how many steps to expect."""
-    size = f"batches of {shape.batch_size}" if shape.batch_size else ""
-    return " · ".join(filter(None, (_selection(strategy), size, _steps(strategy, shape, source))))
+    rows = setup.shape.batch_size
+    size = f"batches of {rows}" if rows else ""
+    return " · ".join(filter(None, (_selection(setup.strategy), size, _steps(setup))))
 
 
 def _selection(strategy: Strategy) -> str:
@@ -127,9 +136,9 @@ def _selection(strategy: Strategy) -> str:
     return f"{text} from epoch {schedule.warmup_epochs + 1}" if schedule.warmup_epochs else text
 
 
-def _steps(strategy: Strategy, shape: Shape, source: Source) -> str:
+def _steps(setup: Setup) -> str:
     """Return how many steps an epoch with selection has; an empty string if that is unknown."""
-    terms, most = strategy.selector.terms, source.batches
+    terms, shape, source, most = setup.terms, setup.shape, setup.source, setup.source.batches
     if not shape.unchanged and most is not None:
         rows = None if source.batch_size is None else most * source.batch_size
         most = None if rows is None or shape.batch_size is None else -(-rows // shape.batch_size)
@@ -140,6 +149,113 @@ def _steps(strategy: Strategy, shape: Shape, source: Source) -> str:
     if not terms.promises:
         return f"at most {most} steps an epoch"
     least = f"{most * terms.rate:.0f}"
-    if strategy.schedule.gate is not None:  # while it is shut, an epoch trains on everything
+    if setup.strategy.schedule.gate is not None:  # while it is shut, an epoch trains on everything
         return f"{least} to {most} steps an epoch"
     return f"about {least} of {most} steps an epoch"
+
+
+def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, outputs: Any) -> None:
+    needs, draws_early = strategy.needs, _draws_early(strategy)
+    by_index = needs is not None and (needs.indices or needs.remembers)
+    if not source.indexed and (draws_early or by_index):
+        why = "selects examples by index before they are loaded"
+        raise LoaderError(
+            f"{strategy.name} {why if draws_early else 'knows examples by index'}, but this loader "
+            "yields examples as a stream, without indices (an iterable data set, batch_size=None "
+            "or in_order=False). Use a strategy that scores examples as they come, such as "
+            "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
+        )
+    if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
+        raise ConfigurationError(
+            f"{strategy.name} needs the model's outputs, but losses= gives only losses. Pass "
+            "outputs=callable(model, batch) -> (outputs, targets)."
+        )
+    check_loss(strategy, is_no_cross_entropy(loss_fn))
+
+
+def _draws_early(strategy: Strategy) -> bool:
+    """Return whether a strategy selects examples without scoring them after they are loaded."""
+    needs = strategy.needs
+    return not strategy.selector.terms.keeps_everything and (needs is None or not needs.passes)
+
+
+def warn_of_sampler(setup: Setup) -> None:
+    """Warn if batches join what the user's sampler keeps apart, or all ranks draw everything."""
+    strategy, source, shape, ranks = setup.strategy, setup.source, setup.shape, setup.ranks
+    remembers = setup.needs.remembers
+    if remembers and ranks.size > 1 and ranks.rank == 0 and source.draws_all:
+        warn(
+            f"each of the {ranks.size} ranks draws all {source.examples:,} examples of its "
+            "data set. To divide the data, pass DataLoader(data, sampler=DistributedSampler(data))."
+            f" If each rank has other data, join them in one data set: {strategy.name} takes "
+            "examples with the same index for the same example"
+        )
+    how, cure = "draws before loading and ", ""
+    if not (_draws_early(strategy) or strategy.subset is not None or remembers):
+        # Another sampler may yield single indices, of examples that are batches themselves.
+        if source.attribute != "batch_sampler" or (shape.unchanged and shape.keeps_everything):
+            return
+        how = ""
+        if shape.window is not None and shape.batch_size is not None:
+            # Whole windows, and whole batches where everything is kept, never join two groups.
+            whole = math.lcm(shape.window, shape.batch_size)
+            if source.batch_size is not None and source.batch_size % whole == 0:
+                return
+            cure = (
+                f". To keep groups apart, make them of {whole} examples, or of a multiple, and "
+                "give the batch sampler this number as its batch_size"
+            )
+    if source.own_batches:
+        warn(
+            f"{strategy.name} {how}regroups the drawn examples into batches, which will mix the "
+            f"groups that your batch sampler makes ({source.kind}){cure}"
+        )
+
+
+def warn_of_loss(
+    strategy: Strategy,
+    loss_fn: Any,
+    do: str = "take the loss from the loader before the loop, loss_fn = loader.loss_fn",
+) -> None:
+    """Warn of a loss that a strategy misreads if it is recorded as it is; `do` something else."""
+    why = {
+        "smooths labels": label_smoothing(loss_fn),
+        "weighs classes": loss_fn is not None and class_weights(loss_fn) is not None,
+    }
+    found = [reason for reason, given in why.items() if given]
+    if strategy.selector.terms.confidence and found:
+        warn(
+            f"{strategy.name} takes exp(-loss) for the probability of the label, but the loss "
+            f"{' and '.join(found)}, so learned examples may not look learned: {do}, or record "
+            "plain cross-entropies"
+        )
+
+
+def check_use(strategy: Strategy) -> None:
+    found = []
+    if strategy.selector.terms.reweights:
+        found.append(("reweights examples", "train on (selection.weights * losses).mean()"))
+    if strategy.needs is not None and strategy.needs.recordings:
+        by_hand = "call loader.record(selection, losses) for each batch"
+        found.append(("selects by losses that training records", by_hand))
+    if found:
+        does, instead = map(" and ".join, zip(*found, strict=True))
+        raise ConfigurationError(
+            f"{strategy.name} {does}: take the loss from the loader before the loop, "
+            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {instead}"
+        )
+
+
+def check_length(strategy: Strategy, source: Source, epochs: Any, progress: Any) -> Progress:
+    epochs = check_number("epochs", epochs, above=0, optional=True)
+    if epochs is not None and progress is not None:
+        raise ConfigurationError("epochs= and progress= were both given: pass only one of them")
+    strategy.schedule.check_length(epochs, source.batches)
+    fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
+    if fractions and progress is None and None in (epochs, source.batches):
+        raise ConfigurationError(
+            f"{strategy.name} depends on how far training is, which is not known: pass epochs= or, "
+            "if the data loader has no length or something else ends training, pass "
+            "progress=callable() -> fraction of training done"
+        )
+    return Progress(source, epochs, progress)

@@ -22,16 +22,16 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader import validation
-from selective_backprop._loader.assembly import assemble
+from selective_backprop._loader import messages
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch import Epoch, Epochs
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._memory.ledger import ClassVisits, Ledger, WrongShare
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.options import LoaderOptions
+from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.source import open_source
+from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
@@ -46,9 +46,9 @@ class SelectiveLoader:
     them, which wait until they fill a training batch. If a strategy needs no scores from the
     current model, it chooses before loading, so skipped examples are never loaded.
 
-    Scoring does not change the model's train or eval mode, its buffers or any random generator.
-    Your data loader is not changed either. If the strategy scores with the model, build this loader
-    and iterate over it in the thread that trains.
+    Scoring changes neither the model's mode and buffers, nor a random generator, nor your data
+    loader. If the strategy scores with the model, build and iterate this loader in the thread that
+    trains.
 
     Args:
         loader: a `torch.utils.data.DataLoader` with any data set, sampler and collate function.
@@ -63,11 +63,10 @@ class SelectiveLoader:
             called with; by default `(model(inputs), targets)`.
         batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
             GPU, scoring is fastest if batches of `loader` have `batch_size / rate` rows.
-        epochs: number of epochs that you will train. Strategies that select only during a part of
-            training need it.
-        progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
-            instead of `epochs` if something else ends training, such as a time limit. With workers,
-            it is called a few batches ahead of training.
+        epochs: number of epochs that you will train, for strategies that select only during a part
+            of training.
+        progress: `callable()` that returns the fraction of training done, in [0, 1], instead of
+            `epochs`, if a time limit or so ends training. Workers call it a few batches ahead.
         leftovers: what happens at an epoch's end to rows that do not fill a batch, or a window (the
             candidates that one batch is chosen from): `"carry"` keeps them for the next epoch,
             `"flush"` makes a shorter batch, `"drop"` discards them.
@@ -124,10 +123,12 @@ class SelectiveLoader:
         if strategy.subset is not None:
             source = source.within(strategy.subset, batch_size)
         loss_fn = WeighingLoss.unwrapped(loss_fn)  # of an earlier loader: a cell was run again
-        validation.check_fit(strategy, source, loss_fn, losses, outputs)
-        self._progress = validation.check_length(strategy, source, epochs, progress)
-        self._source, self._strategy = source, strategy
-        self._options = LoaderOptions(
+        messages.check_fit(strategy, source, loss_fn, losses, outputs)
+        self._source = source
+        self._setup = setup = Setup(
+            source,
+            strategy,
+            messages.check_length(strategy, source, epochs, progress),
             model=model,
             loss_fn=loss_fn,
             losses=losses,
@@ -143,11 +144,11 @@ class SelectiveLoader:
             process_group=process_group,
             overlap=options.check_flag("overlap", overlap),
         )
-        self._parts = assemble(source, strategy, self._progress, self._options)
-        validation.warn_of_sampler(strategy, source, self._parts)
-        self._state = LoaderState(self._parts, strategy)
+        self._pipeline = pipeline = Pipeline(setup)
+        messages.warn_of_sampler(setup)
+        self._state = LoaderState(pipeline)
         silent = options.check_flag("quiet", quiet)
-        self._epochs = Epochs(self._parts, strategy, self._state, silent)
+        self._epochs = Epochs(pipeline, self._state, silent)
         self._thread = threading.get_ident() if strategy.scores else None
         self._ignored, self._smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
 
@@ -164,12 +165,12 @@ class SelectiveLoader:
     @property
     def batch_size(self) -> int | None:
         """Number of rows in a full training batch; None if your batches are passed on unchanged."""
-        return self._parts.shape.batch_size
+        return self._setup.shape.batch_size
 
     @property
     def strategy(self) -> Strategy:
         """What is selected, and when."""
-        return self._strategy
+        return self._setup.strategy
 
     @property
     def loss_fn(self) -> Callable[[Any, Any], Any]:
@@ -178,50 +179,45 @@ class SelectiveLoader:
         A loss belongs to the batch that the loader handed out last, row by row, in order. So read
         this attribute before the loop, and compute the loss of a batch before you take the next.
         You may cast, encode or flatten the targets. If you compute the loss in parts, pass slices
-        of the batch's own targets, or changed targets in order, and all of them. If a loss may
-        belong to other examples, a `LossError` says so. If your loop takes batches ahead, pass
+        of the batch's own targets, or changed targets in order, and all of them. A `LossError` says
+        if a loss may belong to other examples. If your loop takes batches ahead, pass
         `with_selection` to the loader, and weight and record losses yourself.
 
-        Each loss is multiplied by the weight of its row. The sum is divided by the same number as
-        in your loss: if that is a mean of cross-entropies, by the number of targets that are not
-        ignored, or the sum of their class weights. So if all row weights are 1, value and gradient
-        equal those of your loss, except that they are 0 instead of NaN if all targets are ignored.
-        The first call compares the two if your loss is not a module of torch, and raises a
-        `LossError` if they differ.
+        Each loss is multiplied by the weight of its row. The sum is divided as in your loss: a mean
+        of cross-entropies by the number of targets that are not ignored, or the sum of their class
+        weights. So with row weights of 1 you get your own loss, except 0 instead of NaN if all
+        targets are ignored. The first call of a loss that is no module of torch compares the two,
+        and raises a `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. For strategies that need
         cross-entropies, such as `auto`, the effect of label smoothing, class weights and soft
         targets is removed: a loss as low as possible is recorded as 0.
 
-        With gradients off, or with the model in eval mode, your loss is called unchanged, and
-        nothing is recorded: evaluate that way. It is also called unchanged if the strategy neither
-        weights nor remembers rows.
+        Your loss is called unchanged, and nothing is recorded, with gradients off, with the model
+        in eval mode, or if the strategy neither weights nor remembers rows.
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
         """
         if self._epochs.loss is None:
-            if self._options.loss_fn is None:
+            if self._setup.loss_fn is None:
                 raise ConfigurationError(
                     "the loader was built with no loss function: pass your loss as loss_fn"
                 )
-            weighs = self._strategy.selector.terms.reweights or self.ledger is not None
-            works = weighs or self._parts.pipeline.feed is not None
+            weighs = self._setup.strategy.selector.terms.reweights or self.ledger is not None
+            works = weighs or self._pipeline.feed is not None
             self._epochs.loss = WeighingLoss(
-                self._options.loss_fn,
+                self._setup.loss_fn,
                 self.record if works else None,
-                self._options.model,
+                self._setup.model,
                 weighs=weighs,
-                confidence=self._strategy.selector.terms.confidence,
+                confidence=self._setup.strategy.selector.terms.confidence,
             )
         return self._epochs.loss
 
     @property
     def next_epoch(self) -> int:
-        """The number of the epoch that the next iteration begins or continues.
-
-        An iteration continues an epoch only if a state that was saved in its middle is loaded.
-        """
+        """The number of the epoch that the next iteration begins or, from a state, continues."""
         return self._state.next_epoch
 
     @property
@@ -230,10 +226,10 @@ class SelectiveLoader:
 
         If your data loader has no length, the fraction changes only between epochs.
         """
-        if self._parts.handshake is not None and self._source.batches:
-            return self._progress.at(0, self.candidate_batches or 0)
-        cursor = self._parts.pipeline.cursor
-        return self._progress.at(max(0, cursor.epoch), cursor.drawn)
+        if self._epochs.handshake is not None and self._source.batches:
+            return self._setup.progress.at(0, self.candidate_batches or 0)
+        cursor = self._pipeline.cursor
+        return self._setup.progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def candidate_batches(self) -> int | None:
@@ -245,28 +241,29 @@ class SelectiveLoader:
         """
         if self._source.batches is None:
             return None
-        lockstep = self._parts.pipeline.lockstep
+        lockstep = self._pipeline.lockstep
         if lockstep is None:
-            return self._parts.pipeline.drawn()
+            return self._pipeline.drawn()
         lockstep.settle()
         return lockstep.drawn
 
     @property
     def planned_batches(self) -> int | None:
         """The number of your data loader's batches in all `epochs`; None if unknown."""
-        epochs, batches = self._progress.epochs, self._source.batches
+        epochs, batches = self._setup.progress.epochs, self._source.batches
         return None if epochs is None or batches is None else round(epochs * batches)
 
     @property
     def agreement(self) -> Agreement | None:
         """The last check of an approximate scorer against exact scores; None if there was none."""
-        scorer = self._parts.pipeline.scorer
+        scorer = self._pipeline.scorer
         return None if scorer is None else scorer.agreement
 
     @property
     def ledger(self) -> Ledger | None:
         """The memory of each example's scores; None for a strategy that remembers nothing."""
-        return self._parts.ledger
+        memory = self._pipeline.memory
+        return None if memory is None else memory.ledger
 
     @property
     def class_visits(self) -> ClassVisits | None:
@@ -291,7 +288,7 @@ class SelectiveLoader:
         These are the remembered scores as they were when the epoch began, or else recent scores.
         Reading this makes the CPU wait for the GPU.
         """
-        memory, history = self._parts.pipeline.memory, self._parts.history
+        memory, history = self._pipeline.memory, self._pipeline.history
         epoch_scores = None if memory is None else memory.epoch_scores
         known = None if epoch_scores is None else epoch_scores.past.summary()
         return history.summary() if known is None and history is not None else known
@@ -309,10 +306,9 @@ class SelectiveLoader:
     def __len__(self) -> int:
         """Return the number of batches of the running epoch or, between epochs, of the next one.
 
-        It may differ from epoch to epoch. A strategy that draws by remembered scores, such as
-        `auto`, knows it once the previous epoch has ended, unless your data loader drops its last
-        batch. With a subset, a sampler of your own is taken to draw each example once; if it may
-        repeat examples, give it an attribute `replacement = True`.
+        A strategy that draws by remembered scores, such as `auto`, knows it once the previous epoch
+        has ended, unless your data loader drops its last batch. With a subset, a sampler of your
+        own is taken to draw each example once, unless its attribute `replacement` is True.
 
         Raises:
             TypeError: if the number is not known in advance.
@@ -348,14 +344,14 @@ class SelectiveLoader:
         """Return an iterator over the next epoch, which begins when the first batch is taken.
 
         Raises:
-            ConfigurationError: if the strategy weights rows or selects by recorded losses, but you
-                have neither taken `loss_fn` from this loader nor passed `with_selection=True`.
+            ConfigurationError: if the strategy weights rows or uses recorded losses, but you have
+                neither taken `loss_fn` from this loader nor passed `with_selection=True`.
         """
         if self._epochs.loss is None:
-            if not self._options.with_selection:
-                validation.check_use(self._strategy)
-            validation.warn_of_loss(self._strategy, self._options.loss_fn)
-        if (feed := self._parts.pipeline.feed) is not None:
+            if not self._setup.with_selection:
+                messages.check_use(self._setup.strategy)
+            messages.warn_of_loss(self._setup.strategy, self._setup.loss_fn)
+        if (feed := self._pipeline.feed) is not None:
             feed.taken = self._epochs.loss is not None
         return Epoch(self._epochs.begin, self._thread)
 
@@ -385,9 +381,8 @@ class SelectiveLoader:
                 by default that of `loss_fn`.
 
         Raises:
-            LossError: if the numbers of losses and rows differ, if losses on the CPU are NaN or
-                infinite and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets
-                other losses.
+            LossError: if the numbers of losses and rows differ, if losses on the CPU are not finite
+                and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets others.
             LoaderError: if `selection` is not a `Selection`, or its rows have no indices.
         """
         if not isinstance(selection, Selection):
@@ -395,7 +390,7 @@ class SelectiveLoader:
                 "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
-        pipeline = self._parts.pipeline
+        pipeline = self._pipeline
         if smoothing is None:
             smoothing = self._smoothing
         else:
@@ -409,10 +404,10 @@ class SelectiveLoader:
             if outputs is not None:
                 outputs = outputs[0], without_ignored(self._ignored, outputs[1])
         if pipeline.memory is not None:
-            policy, epoch = self._options.nonfinite, max(0, pipeline.cursor.epoch)
+            policy, epoch = self._setup.nonfinite, max(0, pipeline.cursor.epoch)
             pipeline.memory.record(selection, losses, policy, epoch, targets, outputs, smoothing)
         if pipeline.feed is not None:
-            pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
+            pipeline.tally["observed"] += pipeline.feed.take(selection, losses, outputs)
 
     @property
     def wrong_labels(self) -> WrongShare | None:
@@ -431,8 +426,8 @@ class SelectiveLoader:
         It includes the examples that wait to fill a batch. In the middle of an epoch, or after
         `break` or an error ended your loop there, training continues with the rest of that epoch,
         without loading its earlier batches again; `set_epoch` and a new epoch give this rest up. If
-        examples have no indices, training continues with a new epoch, unless your data loader can
-        save its position. `torch.load(weights_only=True)` can read a saved state.
+        examples have no indices and your data loader cannot save its position, training continues
+        with a new epoch. `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.

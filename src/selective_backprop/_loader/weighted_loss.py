@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from itertools import accumulate
 from operator import mul
 from typing import Any, NoReturn
@@ -27,7 +27,6 @@ from selective_backprop._batches.losses import (
 from selective_backprop._batches.structure import list_leaves, rows_of, share_memory
 from selective_backprop._core.errors import LossError, warn
 from selective_backprop._core.isolation import unwrapped
-from selective_backprop._core.uncompiled import uncompiled
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.strategies._auto.entropies import ExcessLosses
@@ -65,10 +64,8 @@ class HandedBatch:
 
         Targets that are a view of the batch's own say which rows they are; so do further arguments
         of the loss, `more`. Other targets are those of the next rows, in order; after the last row,
-        the first comes again. `before` are the batches handed out earlier in this epoch.
-
-        Also return the number of losses for each row, which is above 1 for flattened positions, and
-        whether all rows had a loss before, with other targets.
+        the first comes again. Also return the number of losses for each row, above 1 for flattened
+        positions, and whether all rows had a loss before, with other targets.
         """
         if isinstance(targets, Tensor) and targets.ndim:  # nearly always the batch's own
             for ref in self._refs:
@@ -161,13 +158,28 @@ def _alike(part: Tensor, own: Tensor, count: int) -> bool:
     return same and (part.shape[1:] == own.shape[1:] or count != size)
 
 
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep `torch.compile` out of a function and all that it calls.
+
+    `torch.compiler.disable` imports the compiler, which is slow: so it is called at the first call.
+    """
+    disabled: list[Callable[..., Any]] = []
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
+
+    return call
+
+
 class WeighingLoss:
     """A loss that weights and records the rows of the batch that a loader handed out last.
 
     If gradients are off, if `model` is in eval mode, or with `record=None`, this is the plain loss.
-    With `weighs=False` it returns the plain loss, but records losses if it can. With `confidence`
-    it records by how much losses exceed the lowest possible loss. With `ahead`, batches wait in
-    `waiting` until the loop gets them and `open_next` is called.
+    With `weighs=False` it returns the plain loss, and records if it can. With `confidence` it
+    records the excess over the lowest possible loss. With `ahead`, batches wait for `open_next`.
     """
 
     def __init__(
@@ -195,7 +207,6 @@ class WeighingLoss:
 
     @staticmethod
     def unwrapped(loss_fn: Any) -> Any:
-        """Return the user's own loss, also if it is not wrapped."""
         return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
@@ -223,7 +234,6 @@ class WeighingLoss:
             closed.refuse_partial()
 
     def refuse_if_unused(self) -> None:
-        """Refuse a loop that has taken too many batches without calling this loss."""
         if self._count > AHEAD and not self.used:
             raise LossError(
                 f"{self._count} batches were taken, but loader.loss_fn was never called with "
@@ -233,7 +243,6 @@ class WeighingLoss:
             )
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Return the loss of a batch or of some of its rows, reduced as the user's loss is."""
         if self._record is None or not torch.is_grad_enabled():
             return self.given(*given, **named)
         return self._call(given, named)
@@ -306,7 +315,6 @@ class WeighingLoss:
 def _refuse_other_reduction(
     loss: UnreducedLoss, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
-    """Refuse a loss that, called with `args` and `named`, does not return the reduced `losses`."""
     ours, size = (loss.reduce(each, args[1]) for each in (losses, losses.abs()))
     if not isinstance(given, Tensor) or given.shape != ours.shape:
         return

@@ -50,18 +50,18 @@ class CandidateLoader:
         self._clock, self._watch = clock, watch
         own = scorer is not None and setup.needs.passes and scorer.ahead
         self._scorer = scorer if own else None
-        self._layout = setup.options.layout
-        self._loading = charged(setup.options.stopwatch, "load")
-        self._scoring = charged(setup.options.stopwatch, "score")
+        self._layout = setup.layout
+        self._loading = charged(setup.stopwatch, "load")
+        self._scoring = charged(setup.stopwatch, "score")
         unseen = setup.terms.keeps_everything and setup.shape.unchanged and scorer is None
         selects_early = draw is not None and draw.selects
         # Whether each batch must have as many rows as indices, and whether rows are taken from it.
-        self._counts = setup.options.with_selection or not unseen
+        self._counts = setup.with_selection or not unseen
         self._takes = setup.strategy.scores or not (selects_early or unseen)
         # If unused, indices stay on the CPU, where errors name examples by them.
         self._indexed = setup.indexed
         self.unpinned = False  # whether the CPU waits while batches are copied
-        device = self._device = setup.options.device
+        device = self._device = setup.device
         self._cursor = Cursor()  # position after a stream's last batch
         self._batches: Iterator[Any] = iter(())
         self._copies: torch.cuda.Stream | None = None

@@ -114,7 +114,7 @@ class LengthPlanner:
         found = sum(1 for _ in buffer.release())
         for phase, count in candidate_batches:
             found += sum(1 for _ in buffer.route(phase, Rows(None, count)))
-        found += sum(1 for _ in buffer.close(self._setup.options.leftovers))
+        found += sum(1 for _ in buffer.close(self._setup.leftovers))
         return found, buffer.state
 
     def _phases(self, sizes: Iterator[int], epoch: int) -> Iterator[tuple[Phase, int]]:
@@ -129,7 +129,7 @@ class LengthPlanner:
             if phase is Phase.SELECT and not self.shape.keeps_everything:
                 if self.shape.window is None and self._ahead is None:
                     raise TypeError(ONE_BY_ONE)
-                skips = self._setup.options.nonfinite is NonFinite.SKIP
+                skips = self._setup.nonfinite is NonFinite.SKIP
                 if skips and self._setup.strategy.scorer is not None:
                     raise TypeError("how many rows nonfinite='skip' leaves out is not known")
             yield phase, size

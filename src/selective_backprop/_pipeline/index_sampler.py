@@ -77,7 +77,7 @@ class IndexSampler:
         self.ahead = memory is not None and setup.terms.draw is Draw.BERNOULLI
         self._latest: tuple[tuple[int, int], Known, Kept] | None = None
         self._kept: Kept | None = None  # what the epoch keeps, if all examples were drawn from
-        self._leftovers = setup.options.leftovers
+        self._leftovers = setup.leftovers
         # Rows of a batch to be scored, if scores are remembered.
         self._batch_size = setup.source.batch_size or setup.shape.batch_size or 1
         self._epoch_scores: EpochScores | None = None

@@ -63,8 +63,8 @@ class LockstepBatches:
         most, shared = 0, None
         if history is not None and setup.needs.passes:
             most = setup.candidates
-            shared = SharedHistory(history, most, setup.options.device)
-        lockstep = cls(Exchange(setup.ranks, most), shared, overlaps=setup.options.overlap)
+            shared = SharedHistory(history, most, setup.device)
+        lockstep = cls(Exchange(setup.ranks, most), shared, overlaps=setup.overlap)
         lockstep.position = position
         return lockstep
 

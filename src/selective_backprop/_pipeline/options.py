@@ -28,14 +28,21 @@ from selective_backprop.scorers import Needs
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._auto.entropies import ExcessLosses
+from selective_backprop.strategies._strategy import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
 
 
 @dataclass(frozen=True)
-class LoaderOptions:
-    """The arguments of `SelectiveLoader`, checked; `layout` holds `pad` and `whole`."""
+class Setup:
+    """What a loader is built from: the arguments of `SelectiveLoader`, checked.
 
+    Each stage builds itself from it. `layout` holds `pad` and `whole`.
+    """
+
+    source: Source
+    strategy: Strategy
+    progress: Progress
     model: nn.Module | None
     loss_fn: LossFunction | None
     losses: LossesOf | None
@@ -51,16 +58,6 @@ class LoaderOptions:
     process_group: Any
     overlap: bool
 
-
-@dataclass(frozen=True)
-class Setup:
-    """What a loader is built from; each stage builds itself from it."""
-
-    source: Source
-    strategy: Strategy
-    progress: Progress
-    options: LoaderOptions
-
     @property
     def terms(self) -> Terms:
         """The selector's terms."""
@@ -74,7 +71,7 @@ class Setup:
     @property
     def on_gpu(self) -> bool:
         """Whether candidates are moved to a CUDA device."""
-        return self.options.device is not None and self.options.device.type == "cuda"
+        return self.device is not None and self.device.type == "cuda"
 
     @property
     def remembers(self) -> bool:
@@ -84,12 +81,18 @@ class Setup:
     @property
     def indexed(self) -> bool:
         """Whether the indices of loaded rows are used."""
-        return self.options.with_selection or self.needs.indices or self.remembers
+        return self.with_selection or self.needs.indices or self.remembers
 
     @cached_property
     def ranks(self) -> Ranks:
         """The processes that train together."""
-        return find_ranks(self.options.process_group, self.options.device)
+        return find_ranks(self.process_group, self.device)
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether ranks must score equally many candidates; refuse a strategy that cannot."""
+        skips, measured = self.nonfinite is NonFinite.SKIP, self.progress.measured is not None
+        return has_collective_forward(self.strategy, self.model, skips, self.ranks, measured)
 
     @property
     def candidates(self) -> int:
@@ -100,7 +103,7 @@ class Setup:
     @cached_property
     def shape(self) -> Shape:
         """The sizes of training batches and windows."""
-        terms, batch = self.terms, self.options.batch_size or self.source.batch_size
+        terms, batch = self.terms, self.batch_size or self.source.batch_size
         if batch is None and not terms.keeps_everything:
             raise ConfigurationError(
                 "the data loader does not say how many examples its batches have: pass batch_size= "
@@ -124,17 +127,17 @@ class Setup:
     @cached_property
     def context(self) -> Context:
         """What scorers, selectors and gates are told."""
-        options, losses = self.options, None
+        losses = None
         if self.strategy.scores:
             average = ExcessLosses() if self.terms.confidence else average_examples
-            losses = find_losses(options.loss_fn, options.losses, options.outputs, average=average)
+            losses = find_losses(self.loss_fn, self.losses, self.outputs, average=average)
         return Context(
             batch_size=self.shape.batch_size or 1,
             window=self.shape.window,
-            model=options.model,
+            model=self.model,
             losses=losses,
-            outputs=find_outputs(options.losses, options.outputs),
-            device=options.device,
+            outputs=find_outputs(self.losses, self.outputs),
+            device=self.device,
             examples=self.source.examples,
             rate=self.terms.rate,
         )

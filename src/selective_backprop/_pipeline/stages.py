@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import check_losses
-from selective_backprop._batches.mixed_targets import warn_of_mixtures
+from selective_backprop._batches.losses import check_losses, warn_of_mixtures
 from selective_backprop._batches.serialization import on_device
-from selective_backprop._core.stats import Stats, Tally
+from selective_backprop._core.stats import Stats
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import NO_TARGET
 from selective_backprop._memory.ledger import to_host
@@ -48,15 +47,16 @@ class Pipeline:
     """
 
     def __init__(self, setup: Setup) -> None:
-        strategy, options, terms = setup.strategy, setup.options, setup.terms
+        strategy, terms = setup.strategy, setup.terms
+        self.together = setup.together  # first: what it refuses must not start
         gate, scorer, shape = strategy.schedule.gate, strategy.scorer, setup.shape
-        self.options, self.needs = options, setup.needs
+        self.setup, self.needs = setup, setup.needs
         self.selector = strategy.selector.start(setup.context)
         self.scorer = None if scorer is None else start_scorer(scorer, setup.context)
         gate = None if gate is None else gate.start(setup.context)
         self.clock = PhasePlanner(strategy.schedule, setup.progress, gate)
         buffer = partial(SelectionBuffer, self.selector, shape, exact=terms.exact)
-        seed = options.seed, setup.ranks.rank
+        seed = setup.seed, setup.ranks.rank
 
         # 1. draw
         remembers = self.scorer is not None and setup.remembers
@@ -73,7 +73,7 @@ class Pipeline:
         self.checks = self.scorer is not None and overrides(self.scorer, "checked")
         # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
         later = setup.on_gpu and shape.window is not None and gate is None and self.memory is None
-        self.finite = FiniteGuard(options.nonfinite, options.layout, later=later)
+        self.finite = FiniteGuard(setup.nonfinite, setup.layout, later=later)
         # 3. select, and 4. fill
         size = max(terms.history, setup.candidates) * setup.ranks.size
         self.history = terms.history_type(size) if terms.history else None
@@ -81,15 +81,15 @@ class Pipeline:
         self.buffer = buffer(
             history=self.history,
             filing=None if self.lockstep is None else self.lockstep.history,
-            layout=options.layout,
+            layout=setup.layout,
             sift=self.finite.sift if self.finite.later else None,
             indexed=setup.indexed,
             watch=self.watch,
             seed=(*seed, 1),
         )
-        self.scoring = charged(options.stopwatch, "score")
-        self.selecting = charged(options.stopwatch, "select")
-        self.tally = Tally()  # the counts so far
+        self.scoring = charged(setup.stopwatch, "score")
+        self.selecting = charged(setup.stopwatch, "select")
+        self.tally = vars(Stats()).copy()  # the counts so far
         self.cursor = Cursor()  # the consumer's position
         self.plain = False  # whether a gate observes the batches that the buffer hands out
         self._finishing = False  # whether another rank has ended the epoch: no more is handed out
@@ -115,7 +115,7 @@ class Pipeline:
             self.candidate_loader.close()
             if memory is not None:
                 memory.close()
-        leftovers = self.options.leftovers
+        leftovers = self.setup.leftovers
         if lockstep is not None and lockstep.cut and leftovers is not Leftovers.CARRY:
             held, lockstep.held = lockstep.held, None
             more = len(self.cursor.unscored) + (0 if held is None else held.count)
@@ -140,12 +140,12 @@ class Pipeline:
     def go_on(self, state: PipelineState, counted: Stats) -> None:
         self.tally.update(vars(counted))
         self.cursor, waits, self.plain, self.finite.skipped, held, drawn = state
-        self.buffer.state = on_device(waits, self.options.device)
+        self.buffer.state = on_device(waits, self.setup.device)
         scores = [rows.scores for rows in waits.waiting if rows.scores is not None]
         if any(bool((each == NO_TARGET).any()) for each in scores):
             self.watch.mark()
         if self.lockstep is not None:
-            self.lockstep.held, self.lockstep.drawn = on_device(held, self.options.device), drawn
+            self.lockstep.held, self.lockstep.drawn = on_device(held, self.setup.device), drawn
 
     def mid_epoch(self, start: EpochStart) -> EpochStart:
         """Return how the running epoch began, as far as resuming at the cursor needs it."""
@@ -216,7 +216,7 @@ class Pipeline:
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
-        yield from self._hand_out(self.buffer.close(self.options.leftovers))
+        yield from self._hand_out(self.buffer.close(self.setup.leftovers))
         self._note_ties()
         self.finite.wait()
 
@@ -267,7 +267,7 @@ class Pipeline:
         return rows
 
     def _score(self, batch: CandidateBatch) -> Tensor:
-        scorer, device, rows, begun = self.scorer, self.options.device, batch.rows, batch.scores
+        scorer, device, rows, begun = self.scorer, self.setup.device, batch.rows, batch.scores
         assert scorer is not None  # only called where there is one
         checked = scorer.checked if self.checks else 0
         with self.scoring:

@@ -243,11 +243,7 @@ class SelectiveStep:
 
 
 class JointHistory:
-    """Rank each rank's candidates against the scores of all ranks.
-
-    Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
-    rank ranks its own. The options in `built` must be the same on all ranks.
-    """
+    """Rank each rank's candidates against the scores of all ranks, by one exchange a step."""
 
     def __init__(self, group: Group, built: Mapping[str, object]) -> None:
         self._group, self._built = group, built
@@ -258,10 +254,7 @@ class JointHistory:
     def open(
         self, history: History | None, terms: Terms, candidates: int, seed: int
     ) -> tuple[History | None, int]:
-        """Return the history to use, and the seed; at the first step agree on sizes and seed.
-
-        A rank sends at most as many scores as the largest first batch has candidates.
-        """
+        """Return the history to use, and the seed; at the first step agree on sizes and seed."""
         if self._exchange is None:
             mine = [candidates, 0 if history is None else history.filed, seed % 2**64]
             sizes, counts, seeds = zip(*compare(self._group, self._built, mine), strict=True)
@@ -277,7 +270,6 @@ class JointHistory:
         return history, seed
 
     def file(self, scores: Scores) -> None:
-        """Exchange this rank's scores, and file all ranks' scores."""
         gathered = self._swap(Status.READY, scores)
         assert self._history is not None
         for own in gathered:

@@ -39,7 +39,7 @@ from selective_backprop._core.options import Padding, check_pad, check_whole, ch
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import NO_TARGET
 from selective_backprop._loader.candidate_scheduler import end_of
-from selective_backprop._loader.validation import warn_of_loss
+from selective_backprop._loader.messages import warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
