@@ -70,8 +70,18 @@ HALF = torch.full((8,), 0.5, dtype=torch.float64)
 PART = sb.Subset(torch.arange(4), 8)
 REFERENCE = sb.scorers.ReferenceLosses(torch.ones(16))
 BARE = (
-    *("Average", "BelowMean", "Check", "Confident", "Everything", "Forward", "GaussianProcess"),
-    *("Hide", "Needs", "Nonzero", "Proportional", "Schedule", "Stopwatch", "VarianceGate", "auto"),
+    *("Average", "BelowMean", "Check", "Confident", "Crossing", "Everything", "Forward"),
+    *(
+        "GaussianProcess",
+        "Hide",
+        "Needs",
+        "Nonzero",
+        "Proportional",
+        "Schedule",
+        "Stopwatch",
+        "VarianceGate",
+        "auto",
+    ),
     *("drop_zero", "easy_skip", "infobatch", "kakurenbo", "kath18", "tail_sft", "traditional"),
 )
 RATED = (
@@ -157,6 +167,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Bottom": {"rate": [0.0, 1.5]},
     "Check": {"batches": [0, 1.5], "least": [-0.1]},
     "Confident": {"floor": [0.0, 1.1], "correction": [-0.1, 1.1]},
+    "Crossing": {"rate": [0, 1.5], "points": [7, 8.5], "depth": [1, 2.5]},
     "Doubts": {"examples": [0]},
     "GaussianProcess": {"points": [7, 10.5], "depth": [1, 2.5]},
     "Hide": {"share": [0.0, 1.0], "confidence": [0.49, 1.0], "history": [0]},

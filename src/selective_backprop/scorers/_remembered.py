@@ -116,7 +116,7 @@ class Predicted(AbstractScorer):
 
     Args:
         scorer: computes the scores, such as `Forward()`.
-        predictor: `Average()` or `GaussianProcess()`.
+        predictor: `Average()`, `GaussianProcess()` or `sb.experimental.Crossing()`.
         epochs: number of epochs from one scoring of an example to the next, at least 2.
 
     Raises:

@@ -27,6 +27,7 @@ _OWN = {
     "stale-sb-released": "#00614a",
     "predicted-sb": "#cc79a7",
     "predicted-sb-gp": "#9c3f78",
+    "predicted-sb-crossing": "#f0a8d8",
     "recorded-sb": "#c8102e",
     "proxy-sb": "#ff9473",
     "diet-sb": "#9a5b2e",
