@@ -2,6 +2,7 @@
 
 import random
 from contextlib import nullcontext
+from importlib.util import find_spec
 
 import fixture_extend
 import numpy as np
@@ -37,6 +38,8 @@ SCORERS = [
     sb.scorers.Forward(),
     sb.scorers.Forward(training=True),
     sb.scorers.Forward("error-norm"),
+    sb.scorers.Forward(precision="bf16"),
+    *([sb.experimental.Quantized(sb.scorers.Forward(), 2)] if find_spec("torchao") else []),
     # on a CPU, as `Pipelined` runs on a GPU
     Ahead(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
     Ahead(sb.scorers.Forward(training=True), 1, ahead=1),
@@ -80,8 +83,8 @@ class Restless(nn.Module):
 
     def forward(self, inputs):
         hidden = self.drop(self.frozen(self.norm(self.stem(inputs))))
-        self.passes += 1  # in place
-        self.mean = 0.9 * self.mean + 0.1 * hidden.detach().mean(0)  # bound anew
+        self.passes += 1
+        self.mean.copy_(0.9 * self.mean + 0.1 * hidden.detach().mean(0))
         noise = torch.rand(()) * 1e-3 + float(np.random.rand()) * 1e-3 + random.random() * 1e-3
         if self.fails:
             raise ArithmeticError("the model failed")
@@ -133,7 +136,8 @@ def snapshot(model: nn.Module) -> dict[str, object]:
 def test_every_scorer_is_public_and_listed_here():
     public = public_classes(sb.scorers.AbstractScorer) | {Unlearned}  # of `auto` alone
     assert final_classes(sb.scorers.AbstractScorer) == public
-    assert public == {*map(type, [*SCORERS, PIPELINED])} - {Ahead}
+    listed = {*map(type, [*SCORERS, PIPELINED]), sb.experimental.Quantized}
+    assert public == listed - {Ahead}
 
 
 @every_specification

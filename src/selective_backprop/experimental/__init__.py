@@ -9,5 +9,6 @@ approximate. A check compares them with exact scores now and then: read `_approx
 from selective_backprop.experimental._approximate import Check
 from selective_backprop.experimental._crossing import Crossing
 from selective_backprop.experimental._pipelined import Pipelined
+from selective_backprop.experimental._quantized import Quantized
 
-__all__ = ["Check", "Crossing", "Pipelined"]
+__all__ = ["Check", "Crossing", "Pipelined", "Quantized"]
