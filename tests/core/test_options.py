@@ -71,17 +71,8 @@ PART = sb.Subset(torch.arange(4), 8)
 REFERENCE = sb.scorers.ReferenceLosses(torch.ones(16))
 BARE = (
     *("Average", "BelowMean", "Check", "Confident", "Crossing", "Everything", "Forward"),
-    *(
-        "GaussianProcess",
-        "Hide",
-        "Needs",
-        "Nonzero",
-        "Proportional",
-        "Schedule",
-        "Stopwatch",
-        "VarianceGate",
-        "auto",
-    ),
+    *("GaussianProcess", "Hide", "Needs", "Nonzero", "Proportional", "ReuseActivations"),
+    *("Schedule", "Stopwatch", "VarianceGate", "auto"),
     *("drop_zero", "easy_skip", "infobatch", "kakurenbo", "kath18", "tail_sft", "traditional"),
 )
 RATED = (

@@ -8,19 +8,12 @@ import numpy as np
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.types import Float32, Float64
 from selective_backprop._memory.ledger import Observations
-from selective_backprop.scorers._predictors import (
-    FEWEST,
-    AbstractPredictor,
-    check_installed,
-    look_back,
-    pick_pairs,
-    scaling,
-)
+from selective_backprop.scorers import _predictors as shared
 
 
 @final
 @dataclass(frozen=True)
-class Crossing(AbstractPredictor):
+class Crossing(shared.AbstractPredictor):
     """Experimental: predict the probability that an example's next score is among the highest.
 
     When an epoch starts, a logistic regression learns to predict whether an example's newest score
@@ -32,8 +25,6 @@ class Crossing(AbstractPredictor):
     examples have a newest score among the highest. An example's prediction is then the share of
     examples with a lower last score.
 
-    In each epoch, ranking takes `O(examples * log(examples))` operations, and learning `O(points)`.
-
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
@@ -41,8 +32,7 @@ class Crossing(AbstractPredictor):
             your strategy keeps.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
-        points: the largest number of examples to learn from, at least 8. If more examples have
-            `depth` scores, `points` of them are picked, spread evenly from low to high scores.
+        points: the largest number of examples to learn from, at least 8; see `GaussianProcess`.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -59,25 +49,25 @@ class Crossing(AbstractPredictor):
     def __post_init__(self) -> None:
         settle(self, check_number, "rate", above=0, most=1)
         settle(self, check_whole, "depth", least=2)
-        settle(self, check_whole, "points", least=FEWEST)
-        check_installed("Crossing")
+        settle(self, check_whole, "points", least=shared.FEWEST)
+        shared.check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the probabilities; if nothing is learned, the shares of lower last scores."""
         depth = int(self.depth)
         scores, epochs = observed.scores[:depth], observed.epochs[:depth]
         shares = np.stack([_shares_of_lower(lag) for lag in scores])
-        pairs = pick_pairs(scores, depth, self.points)
+        pairs = shared.pick_pairs(scores, depth, self.points)
         crossed = shares[0, pairs] >= 1.0 - self.rate
         if crossed.all() or not crossed.any():
             return shares[0].astype(np.float32)
         from sklearn.linear_model import LogisticRegression
 
         epochs = np.where(epochs < 0, np.nan, epochs)
-        past = look_back(shares[1:, pairs], epochs[1:, pairs], epochs[0, pairs])
-        scaled = scaling(past)
+        past = shared.look_back(shares[1:, pairs], epochs[1:, pairs], epochs[0, pairs])
+        scaled = shared.scaling(past)
         learned = LogisticRegression().fit(scaled(past), crossed)
-        now = scaled(look_back(shares[:-1], epochs[:-1], epoch))
+        now = scaled(shared.look_back(shares[:-1], epochs[:-1], epoch))
         # 0 is the average of the examples learned from
         predicted = learned.predict_proba(np.nan_to_num(now))[:, 1].astype(np.float32)
         predicted[np.isnan(scores[0])] = np.nan
