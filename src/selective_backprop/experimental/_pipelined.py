@@ -90,10 +90,7 @@ class Pipelined(AbstractScorer):
 
 
 def start_ahead(spec: Any, context: Context, open_backend: Callable[[], Any]) -> RunningScorer:
-    """Start a scorer with the fields of `Pipelined`; the backend opens at the first batch.
-
-    A backend has the methods of `StreamBackend`. With `ahead=0`, batches are scored when needed.
-    """
+    """Start a scorer with the fields of `Pipelined`; the backend opens at the first batch."""
     model, every, ahead = model_of(spec, context), int(spec.every), spec.ahead
     if ahead is None:
         window = context.window or context.batch_size / (context.rate or 1.0)

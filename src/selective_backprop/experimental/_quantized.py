@@ -43,7 +43,7 @@ class Quantized(AbstractScorer):
             remembers scores or has a model of its own. At the first batch: if nothing fits.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3.4: "inference acceleration approaches, such
+        Jiang et al. 2019, arXiv:1910.00762, section 3.3: "inference acceleration approaches, such
         as reduced precision or quantization".
     """
 
@@ -104,7 +104,10 @@ class _QuantizedBackend:
         from torchao import quantization
 
         kind, twin = self._spec.kind, copy.deepcopy(self._twin)
-        chosen = {each for each in twin.modules() if isinstance(each, nn.Linear) and _fits(each)}
+        layers = [each for each in twin.modules() if isinstance(each, nn.Linear)]
+        # On a GPU, torchao would compute layers of other sizes on the CPU.
+        sizes = {each: (each.in_features % 16, each.out_features % 16) for each in layers}
+        chosen = {each for each in layers if not (each.weight.is_cuda and any(sizes[each]))}
         if not chosen:
             raise ConfigurationError(f"the model has no nn.Linear that can be quantised to {kind}")
         try:
@@ -113,8 +116,3 @@ class _QuantizedBackend:
         except (AssertionError, RuntimeError) as error:  # such as a device without this type
             raise ConfigurationError(f"torchao cannot quantise to {kind}: {error}") from error
         return start_scorer(self._spec.scorer, replace(self._context, model=twin))
-
-
-def _fits(layer: nn.Linear) -> bool:
-    """Return whether torchao computes a layer where it is: on a GPU, it sends others to the CPU."""
-    return not layer.weight.is_cuda or layer.in_features % 16 == layer.out_features % 16 == 0

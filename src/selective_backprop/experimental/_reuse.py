@@ -1,8 +1,8 @@
 """Take results of the selection pass into the training forward of the selected rows.
 
-Both passes call the same operations in the same order. In the training forward, a matrix product,
-convolution or attention is not computed: its result is the selected rows of the recorded result.
-This happens beneath autograd, which sees an operation with its own inputs, so gradients are exact.
+Both call the same operations in the same order. A matrix product, convolution or attention is not
+computed again: its result is the selected rows of the recorded one. This happens beneath autograd,
+which sees an operation with its own inputs, so gradients are exact.
 """
 
 import random
