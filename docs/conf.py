@@ -48,6 +48,7 @@ python_maximum_signature_line_length = 80
 nitpick_ignore = [  # not public yet
     ("py:class", "selective_backprop._distributed.group.Alone"),
     ("py:class", "selective_backprop._distributed.group.Group"),
+    ("py:class", "selective_backprop._step.reuse.AbstractReuse"),
 ]
 nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
 

@@ -161,6 +161,10 @@ def _brief(given: StrategyOptions) -> sb.Strategy:
     return replace(usual, name="auto-brief", scorer=replace(scorer, fades=1.5))
 
 
+def _crossing(rate: float, **more: Any) -> sb.Strategy:
+    return sb.predicted_sb(rate, predictor=sb.experimental.Crossing(rate), **more)
+
+
 def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
     assert preparation.reference is not None
     return sb.rho_loss(preparation.reference, given.rate, schedule=_after(given))
@@ -219,6 +223,7 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     ),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
+    "predicted-sb-crossing": _remembering(_crossing),
     "recorded-sb": _arm(
         lambda given: sb.recorded_sb(given.rate, draw=given.draw, schedule=_after(given)),
         *("rate", "draw", "warmup"),

@@ -15,6 +15,9 @@ PREDICTORS = [
     sb.scorers.Average(decay=0, depth=1),
     sb.scorers.GaussianProcess(),
     sb.scorers.GaussianProcess(points=8, depth=2),
+    sb.experimental.Crossing(),
+    sb.experimental.Crossing(1 / 4, depth=2, points=8),
+    sb.experimental.Crossing(1),
 ]
 every_predictor = pytest.mark.parametrize("predictor", PREDICTORS, ids=repr)
 

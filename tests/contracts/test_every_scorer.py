@@ -2,6 +2,7 @@
 
 import random
 from contextlib import nullcontext
+from importlib.util import find_spec
 
 import fixture_extend
 import numpy as np
@@ -37,6 +38,8 @@ SCORERS = [
     sb.scorers.Forward(),
     sb.scorers.Forward(training=True),
     sb.scorers.Forward("error-norm"),
+    sb.scorers.Forward(precision="bf16"),
+    *([sb.experimental.Quantized(sb.scorers.Forward(), 2)] if find_spec("torchao") else []),
     # on a CPU, as `Pipelined` runs on a GPU
     Ahead(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
     Ahead(sb.scorers.Forward(training=True), 1, ahead=1),
@@ -131,7 +134,8 @@ def snapshot(model: nn.Module) -> dict[str, object]:
 def test_every_scorer_is_public_and_listed_here():
     public = public_classes(sb.scorers.AbstractScorer) | {Unlearned}  # of `auto` alone
     assert final_classes(sb.scorers.AbstractScorer) == public
-    assert public == {*map(type, [*SCORERS, PIPELINED])} - {Ahead}
+    listed = {*map(type, [*SCORERS, PIPELINED]), sb.experimental.Quantized}
+    assert public == listed - {Ahead}
 
 
 @pytest.mark.parametrize("scorer", [*ALL, PIPELINED], ids=repr)

@@ -70,8 +70,9 @@ HALF = torch.full((8,), 0.5, dtype=torch.float64)
 PART = sb.Subset(torch.arange(4), 8)
 REFERENCE = sb.scorers.ReferenceLosses(torch.ones(16))
 BARE = (
-    *("Average", "BelowMean", "Check", "Confident", "Everything", "Forward", "GaussianProcess"),
-    *("Hide", "Needs", "Nonzero", "Proportional", "Schedule", "Stopwatch", "VarianceGate", "auto"),
+    *("Average", "BelowMean", "Check", "Confident", "Crossing", "Everything", "Forward"),
+    *("GaussianProcess", "Hide", "Needs", "Nonzero", "Proportional", "ReuseActivations"),
+    *("Schedule", "Stopwatch", "VarianceGate", "auto"),
     *("drop_zero", "easy_skip", "infobatch", "kakurenbo", "kath18", "tail_sft", "traditional"),
 )
 RATED = (
@@ -97,6 +98,7 @@ TAKES: Table = {
     "Pipelined": given(scorer=FORWARD, every=8),
     "Predicted": given(scorer=FORWARD),
     "Proxy": proxied,
+    "Quantized": given(scorer=FORWARD),
     "Recorded": given(),
     "ReferenceLosses": given(losses=torch.ones(8)),
     "RestingPrompts": given(prompts=4),
@@ -157,6 +159,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Bottom": {"rate": [0.0, 1.5]},
     "Check": {"batches": [0, 1.5], "least": [-0.1]},
     "Confident": {"floor": [0.0, 1.1], "correction": [-0.1, 1.1]},
+    "Crossing": {"rate": [0, 1.5], "points": [7, 8.5], "depth": [1, 2.5]},
     "Doubts": {"examples": [0]},
     "GaussianProcess": {"points": [7, 10.5], "depth": [1, 2.5]},
     "Hide": {"share": [0.0, 1.0], "confidence": [0.49, 1.0], "history": [0]},
@@ -165,6 +168,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Predicted": {"epochs": [1, 2.5]},
     "Proportional": {"presample": [1.0, -3.0], "bias": [-0.1, 1.1]},
     "NonzeroRows": {"backfill": [0, 1.5]},
+    "Quantized": {"every": [0, 1.5]},
     "Recorded": {"max_age": [0, 1.5]},
     "RestingPrompts": {"explore": [0.0, 1.5], "least": [0.0, 1.5], "prompts": [0, 1.5]},
     "Schedule": {"warmup_epochs": [-1], "start": [-0.1, 1.0], "end": [0.0, 1.1]},

@@ -85,7 +85,7 @@ def test_the_rest_is_what_training_then_sees():
     assert sorted(suspects.top()) == [4, 5]
     assert suspects.rest().indices.tolist() == [0, 1, 2, 3]
     assert suspects.rest(1 / 6).indices.tolist() == [0, 1, 2, 3, 5]
-    with pytest.raises(sb.ConfigurationError, match="at least 1 example"):
+    with pytest.raises(sb.ConfigurationError, match="at least one"):
         suspects.rest(1.0)
 
 

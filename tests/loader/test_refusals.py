@@ -107,8 +107,8 @@ REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
         "1 examples",
         pruned(EIGHT.dataset, sb.Subset(torch.arange(1), 8), drop_last=True),
     ),
-    (sb.ConfigurationError, "data set of 7", pruned(Numbered(7))),
-    (sb.ConfigurationError, "data set of 9", pruned(Numbered(9))),
+    (sb.ConfigurationError, "has one of 7", pruned(Numbered(7))),
+    (sb.ConfigurationError, "has one of 9", pruned(Numbered(9))),
     (sb.LoaderError, r"Ranges.* batch_size=", pruned(Numbered(8), batch_sampler=Ranges())),
     (
         sb.LoaderError,

@@ -7,6 +7,7 @@ import torch
 from fixture_loaders import cross_entropies as losses
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -66,6 +67,20 @@ def test_the_pass_runs_in_the_precision_in_force():
         model(BATCH[0])
     assert not torch.is_autocast_enabled("cpu")
     assert model.seen == [torch.float32, torch.float16, torch.float16]
+
+
+def test_the_pass_runs_in_the_precision_that_is_asked_for_and_no_other():
+    model = Precision()
+    scorer = sb.scorers.Forward(precision="bf16")
+    scores = start(model, scorer).score(BATCH, INDICES)
+    with torch.autocast("cpu", dtype=torch.float16):
+        start(model, scorer).score(BATCH, INDICES)
+        model(BATCH[0])
+    assert model.seen == [torch.bfloat16, torch.bfloat16, torch.float16]
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(scores, losses(model, BATCH))
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="precision='fp8': write"):
+        sb.scorers.Forward(precision="fp8")
 
 
 def test_within_the_users_autocast_the_pass_remembers_no_weights():

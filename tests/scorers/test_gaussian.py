@@ -93,8 +93,9 @@ def test_a_score_far_above_the_rest_leaves_all_finite():
     assert np.isfinite(predicted).all()
 
 
-def test_a_missing_scikit_learn_is_told_when_the_predictor_is_made(monkeypatch):
+@pytest.mark.parametrize("predictor", [sb.scorers.GaussianProcess, sb.experimental.Crossing])
+def test_a_missing_scikit_learn_is_told_when_the_predictor_is_made(predictor, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    wanted = r"GaussianProcess\(\) .*pip install 'selective-backprop\[predict\]'"
+    wanted = rf"{predictor.__name__}\(\) .*pip install 'selective-backprop\[predict\]'"
     with pytest.raises(sb.ConfigurationError, match=wanted):
-        sb.scorers.GaussianProcess()
+        predictor()

@@ -167,13 +167,17 @@ def _is_plain(buffer: Tensor) -> bool:
     return buffer.is_contiguous() and not (buffer.is_conj() or buffer.is_neg())
 
 
-def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
-    """Return a context in which the user's autocast caches no weights.
+def uncached_autocast(
+    device: torch.device | None, dtype: torch.dtype | None = None
+) -> torch.autocast | nullcontext[None]:
+    """Return a context of autocast to `dtype`, or else of the user's, that caches no weights.
 
     PyTorch before pull request 165068 also caches weights cast under `no_grad`, which have no
     gradient. A training forward in the same autocast region would use them and train nothing.
     """
     kind = "cpu" if device is None else device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-        return nullcontext()
-    return torch.autocast(kind, dtype=torch.get_autocast_dtype(kind), cache_enabled=False)
+    if dtype is None:
+        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+            return nullcontext()
+        dtype = torch.get_autocast_dtype(kind)
+    return torch.autocast(kind, dtype=dtype, cache_enabled=False)

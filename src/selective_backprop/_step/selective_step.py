@@ -13,7 +13,7 @@ from selective_backprop._batches.losses import LossFunction, check_losses, find_
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout, check_layout, count_rows
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
-from selective_backprop._core.options import check_paths, choose, find_device
+from selective_backprop._core.options import check_instance, check_paths, choose, find_device
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
 from selective_backprop._core.types import (
@@ -34,6 +34,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
+from selective_backprop._step.reuse import AbstractReuse
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors._abstract import Terms
@@ -73,6 +74,7 @@ class SelectiveStep:
         loss_fn: as for `SelectiveLoader`, like `losses`, `outputs`, `whole`, `generator`,
             `nonfinite` and `process_group`; may be None if `losses` is given.
         strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
+        reuse: spares most of the training forward, such as `sb.experimental.ReuseActivations()`.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -100,6 +102,7 @@ class SelectiveStep:
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
         process_group: Any = None,
+        reuse: AbstractReuse | None = None,
     ) -> None:
         strategy = check_strategy(strategy)
         _check_fit(strategy)
@@ -123,6 +126,11 @@ class SelectiveStep:
         self._joint = None
         if isinstance(ranks, Group) and terms.history:
             self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": policy})
+        example = "sb.experimental.ReuseActivations()"
+        check_instance("reuse", reuse, AbstractReuse, example, optional=True)
+        if reuse is not None:
+            reuse.fit(scorer, model)
+        self._reuse = reuse
         self._counts = Counter(steps=0, candidates=0, kept=0)
 
     @property
@@ -158,7 +166,9 @@ class SelectiveStep:
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         assert chosen.indices is not None
-        losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
+        reuse = self._reuse
+        with nullcontext() if reuse is None else reuse.replaying(chosen.indices):
+            losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
         self._counts.update(steps=1, candidates=candidates, kept=chosen.count)
         weights, loss = chosen.weights, losses
         if weights is None:
@@ -213,7 +223,8 @@ class SelectiveStep:
     def _score(self, batch: Any, candidates: int) -> Scores | None:
         if self._scorer is None:
             return None
-        scores = check_losses(self._scorer.score(batch, None), candidates).detach()
+        with nullcontext() if self._reuse is None else self._reuse.recording(candidates):
+            scores = check_losses(self._scorer.score(batch, None), candidates).detach()
         if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # ranks send float32, and half precision would tie many scores
         return scores

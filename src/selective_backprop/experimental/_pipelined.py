@@ -89,9 +89,7 @@ class Pipelined(AbstractScorer):
         return start_ahead(self, context, opened)
 
 
-def start_ahead(
-    spec: Any, context: Context, open_backend: "Callable[[], StreamBackend]"
-) -> RunningScorer:
+def start_ahead(spec: Any, context: Context, open_backend: Callable[[], Any]) -> RunningScorer:
     """Start a scorer with the fields of `Pipelined`; the backend opens at the first batch."""
     model, every, ahead = model_of(spec, context), int(spec.every), spec.ahead
     if ahead is None:
@@ -102,7 +100,7 @@ def start_ahead(
         exact = start_scorer(spec.scorer, replace(context, checks=False))
         return _RunningPipelined(open_backend, model, exact, every, int(ahead)), exact
 
-    advice = "Use a smaller every= or ahead="
+    advice = f"Use a smaller every={' or ahead=' if ahead else ''}"
     return start_checked(spec, context, begin, advice=advice, interval=every)
 
 
@@ -112,7 +110,7 @@ class _RunningPipelined(RunningScorer):
     ) -> None:
         self._open, self._model, self._exact = open_backend, model, exact
         self._every, self._ahead, self._begun = every, ahead, 0
-        self._backend: StreamBackend | None = None
+        self._backend: Any = None
         self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
     @property
@@ -124,7 +122,7 @@ class _RunningPipelined(RunningScorer):
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         if self._backend is None:
-            backend: StreamBackend = self._open()
+            backend = self._open()
             backend.resume(self._kept["copy"], self._kept["scorer"])
             self._backend = backend
         wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)

@@ -46,15 +46,16 @@ class Forward(AbstractScorer):
     """Score each candidate by its loss in a forward pass of the current model.
 
     The pass runs without gradients. It does not change buffers, the train or eval mode of modules,
-    or the random states of torch, NumPy and Python. The model's forward hooks do run. The pass uses
-    the autocast precision that is active when your loop asks the loader for a batch. For another
-    precision, enter autocast inside the function that you pass to the loader as `losses=`.
+    or the random states of torch, NumPy and Python. The model's forward hooks do run.
 
     Args:
         measure: `"loss"` or `"error-norm"` (see `Measure`). The error norm needs outputs
             `[candidate, class]`, and targets that are class numbers or class probabilities.
         training: whether to leave modules in their current mode, normally training mode. Dropout
             is then active, and BatchNorm uses the batch's statistics. If False, eval mode is used.
+        precision: `"bf16"` runs the pass in autocast to bfloat16. None uses the autocast that is
+            active when your loop asks the loader for a batch, if any. An autocast inside the
+            function that you pass to the loader as `losses=` comes before both.
 
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
@@ -63,10 +64,13 @@ class Forward(AbstractScorer):
 
     measure: Measure | MeasureName = Measure.LOSS
     training: bool = False
+    precision: Literal["bf16"] | None = None
 
     def __post_init__(self) -> None:
         settle(self, choose, "measure", kind=Measure)
         settle(self, check_flag, "training")
+        if self.precision not in ("bf16", None):
+            raise ConfigurationError(f'precision={self.precision!r}: write "bf16" or None')
 
     @property
     def needs(self) -> Needs:
@@ -92,15 +96,16 @@ class Forward(AbstractScorer):
             def measured(model: nn.Module, batch: Any) -> Tensor:
                 return error_norms(*outputs(model, batch), ignored)
 
-        return _RunningForward(unwrapped(context.model), measured, context.device, self.training)
+        return _RunningForward(unwrapped(context.model), measured, context.device, self)
 
 
 class _RunningForward(Stateless):
     def __init__(
-        self, model: nn.Module, losses: LossesOf, device: torch.device | None, training: bool
+        self, model: nn.Module, losses: LossesOf, device: torch.device | None, spec: Forward
     ) -> None:
         self._model, self._losses, self._device = model, losses, device
-        self._training = training
+        self._training = spec.training
+        self._dtype = torch.bfloat16 if spec.precision == "bf16" else None
         self._kept = KeptModel(model)
         # The next replay of a CUDA graph overwrites losses that the model itself returns. Losses
         # that torch's own loss functions compute from the model's outputs are not overwritten.
@@ -111,7 +116,7 @@ class _RunningForward(Stateless):
             torch.no_grad(),
             kept_random_streams(self._device),
             self._kept.kept(evaluates=not self._training),
-            uncached_autocast(self._device),
+            uncached_autocast(self._device, self._dtype),
         ):
             losses = self._losses(self._model, batch)
         scores = check_losses(losses, None if indices is None else indices.shape[0])

@@ -11,12 +11,12 @@ import numpy as np
 
 from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop._core.options import check_number, check_whole, settle
-from selective_backprop._core.types import Float32, Float64, Int32
+from selective_backprop._core.types import Float32, Float64, Int64, Num
 from selective_backprop._memory.ledger import Observations
 
-_Features = Float64[np.ndarray, "example feature"]
+Features = Float64[np.ndarray, "example feature"]
 
-_FEWEST = 8  # examples to learn from; fewer say more about chance than about scores
+FEWEST = 8  # examples to learn from; fewer say more about chance than about scores
 _CHUNK = 1024  # examples at once; with 256 points, the kernel takes 2 MiB
 
 
@@ -97,27 +97,18 @@ class GaussianProcess(AbstractPredictor):
     depth: int = 3
 
     def __post_init__(self) -> None:
-        settle(self, check_whole, "points", least=_FEWEST)
+        settle(self, check_whole, "points", least=FEWEST)
         settle(self, check_whole, "depth", least=2)
-        # looked for, not imported: only predicting needs it
-        if importlib.util.find_spec("sklearn") is None:
-            raise ConfigurationError(
-                "GaussianProcess() needs scikit-learn, which is not installed; run "
-                f"{installing('predict')}"
-            )
+        check_installed("GaussianProcess")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the score expected in `epoch`, or the last score where none can be predicted."""
         depth = int(self.depth)
         scores, epochs = observed.scores[:depth], observed.epochs[:depth]
         predicted = scores[0].copy()
-        complete = np.flatnonzero(np.isfinite(scores).all(0))
-        if len(scores) < depth or len(complete) < _FEWEST:
+        pairs = pick_pairs(scores, depth, self.points)
+        if not len(pairs):
             return predicted
-        # Evenly spread over low and high scores, so nothing is random.
-        ascending = complete[np.argsort(scores[1, complete], kind="stable")]
-        count = int(min(self.points, len(complete)))
-        pairs = ascending[(2 * np.arange(count) + 1) * len(complete) // (2 * count)]
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -127,8 +118,8 @@ class GaussianProcess(AbstractPredictor):
         # Close to a logarithm for scores well above the unit, but defined for 0 and below, too.
         flat = np.arcsinh(scores.astype(np.float64) / unit)
         values = flat[:, pairs]
-        past = _look_back(values[1:], epochs[1:, pairs], epochs[0, pairs])
-        scaled = _scaling(past)
+        past = look_back(values[1:], epochs[1:, pairs], epochs[0, pairs])
+        scaled = scaling(past)
         kernel = ConstantKernel() * RBF() + WhiteKernel()
         process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
         with warnings.catch_warnings():
@@ -138,13 +129,28 @@ class GaussianProcess(AbstractPredictor):
         known = np.flatnonzero(np.isfinite(flat[:-1]).all(0))
         for start in range(0, len(known), _CHUNK):
             some = known[start : start + _CHUNK]
-            features = _look_back(flat[:-1, some], epochs[:-1, some], epoch)
+            features = look_back(flat[:-1, some], epochs[:-1, some], epoch)
             values = flat[0, some] + process.predict(scaled(features))
             predicted[some] = np.sinh(values) * unit
         return predicted
 
 
-def _scaling(features: _Features) -> Callable[[_Features], _Features]:
+def pick_pairs(
+    scores: Float32[np.ndarray, "lag example"], depth: int, points: float
+) -> Int64[np.ndarray, " pair"]:
+    """Return examples with `depth` scores to learn from, at most `points`; none if there are few.
+
+    They are spread evenly over low and high scores, so nothing is random.
+    """
+    complete = np.flatnonzero(np.isfinite(scores).all(0))
+    if len(scores) < depth or len(complete) < FEWEST:
+        return complete[:0]
+    ascending = complete[np.argsort(scores[1, complete], kind="stable")]
+    count = int(min(points, len(complete)))
+    return ascending[(2 * np.arange(count) + 1) * len(complete) // (2 * count)]
+
+
+def scaling(features: Features) -> Callable[[Features], Features]:
     """Return a function that standardises other features by the mean and deviation of these.
 
     It first clips them to the range of these: gaps of three epochs say nothing about one of two.
@@ -154,14 +160,22 @@ def _scaling(features: _Features) -> Callable[[_Features], _Features]:
     return lambda values: (np.clip(values, low, high) - mean) / deviation
 
 
-def _look_back(
+def look_back(
     values: Float64[np.ndarray, "lag example"],
-    epochs: Int32[np.ndarray, "lag example"],
-    epoch: int | Int32[np.ndarray, " example"],
-) -> _Features:
+    epochs: Num[np.ndarray, "lag example"],
+    epoch: int | Num[np.ndarray, " example"],
+) -> Features:
     """Return the features that predict a later `epoch` from examples' last values, newest first.
 
     These are the last value, differences of successive values, and the epochs since and between.
     """
     gaps = (epoch - epochs[:1], -np.diff(epochs, axis=0))
     return np.concatenate((values[:1], -np.diff(values, axis=0), *gaps)).T
+
+
+def check_installed(predictor: str) -> None:
+    """Refuse a predictor if scikit-learn is missing; do not import it, only predicting needs it."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise ConfigurationError(
+            f"{predictor}() needs scikit-learn, which is not installed; run {installing('predict')}"
+        )

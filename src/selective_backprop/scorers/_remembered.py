@@ -109,7 +109,7 @@ class Predicted(AbstractScorer):
 
     Args:
         scorer: as for `Stale`.
-        predictor: `Average()` or `GaussianProcess()`.
+        predictor: `Average()`, `GaussianProcess()` or `sb.experimental.Crossing()`.
         epochs: number of epochs from one scoring of an example to the next, at least 2.
     """
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def all_scorers(
         "forward": (exact, precision),
         str(other): (exact, other),
     }
+    if find_spec("torchao"):
+        found["quantized"] = sb.experimental.Quantized(exact, every=8, check=None), precision
     if device.type == "cuda":
         # One batch ahead is enough, since each batch is a whole window.
         ahead = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)

@@ -22,6 +22,7 @@ _OWN = {
     BASELINE: _GREY, "random-backprop": "#56b4e9", "random-scored": "#0072b2",
     "selective-backprop": "#d55e00", "stale-sb": "#009e73", "stale-sb-spread": "#6fd3a8",
     "stale-sb-released": "#00614a", "predicted-sb": "#cc79a7", "predicted-sb-gp": "#9c3f78",
+    "predicted-sb-crossing": "#f0a8d8",
     "recorded-sb": "#c8102e", "proxy-sb": "#ff9473", "diet-sb": "#9a5b2e", "el2n": "#7a4fd0",
     "el2n-random": "#b79df2", "grand": "#c94fe0", "kath18": "#e69f00",
     "kath18-published": "#e34f00", "kath18-loss": "#cfb53b", "kath18-loss-gated": "#a08a1f",
