@@ -130,18 +130,14 @@ def _conclude():
         pass
 
 def _warn():
-    class Late(nn.Linear):
-        passes = 0
+    class Doubling(nn.Linear):
         def forward(self, inputs):
-            self.passes += 1
-            if self.passes > 2:
-                self.table += 1
-            return super().forward(inputs)
-    model = Late(2, 2)
-    model.register_buffer("table", torch.zeros(2**18 + 1))
-    loader = wrap(sb.selective_backprop(1 / 2, warmup_epochs=0), model=model)
-    for batch in loader:  # here
-        pass
+            return super().forward((1 + torch.is_grad_enabled()) * inputs)
+    model, reuse = Doubling(2, 2), sb.experimental.ReuseActivations()
+    strategy = sb.selective_backprop(1 / 2, warmup_epochs=0)
+    choose = sb.SelectiveStep(model, LOSS, strategy, reuse=reuse)
+    for batch in DataLoader(DATA, 8):
+        choose(batch)  # here
 
 def step():
     optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
