@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 import selective_backprop as sb
 from benchmarks.case import Quantity, Rounds, case
 from selective_backprop_lab.nets.models import resnet9
+from selective_backprop_lab.nets.transformers import vision_transformer
 
 CORE = ("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 RULES = ("src/selective_backprop/selectors", "src/selective_backprop/_memory")
@@ -279,3 +280,32 @@ def auto() -> Iterator[Rounds]:
     kept = loader.stats.kept / loader.stats.candidates
     if kept < 0.99:
         raise SystemExit(f"auto() kept {kept:.3f} of the examples, though nothing can be learned")
+
+
+@case("src/selective_backprop/experimental/_reuse.py", "src/selective_backprop/_step")
+def reuse(*, width: int = 2048) -> Iterator[Rounds]:
+    """A `SelectiveStep` that reuses activations of the selection pass, by one that does not."""
+    inner = [nn.Linear(3072, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    perceptron = nn.Sequential(nn.Flatten(), *inner, nn.Linear(width, 10))
+    nets = {f"perceptron, width {width}": perceptron}
+    nets["ViT, width 384, depth 3"] = vision_transformer(3, 10, width=384, depth=3)
+    batch = torch.randn(96, 3, 32, 32), torch.arange(96) % 10
+    for name, net in nets.items():
+
+        def arm(reuse: sb.experimental.ReuseActivations | None, net: nn.Module = net) -> Any:
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.001)
+            strategy = sb.selective_backprop(RATE, warmup_epochs=0)
+            choose = sb.SelectiveStep(net, nn.CrossEntropyLoss(), strategy, reuse=reuse)
+
+            def step() -> None:
+                optimizer.zero_grad()
+                choose(batch).loss.backward()
+                optimizer.step()
+
+            return step
+
+        arms = {"plain": arm(None), "reusing": arm(sb.experimental.ReuseActivations())}
+        share = Quantity(
+            "a step that reuses", lambda spent: spent["reusing"] / spent["plain"], "plain steps"
+        )
+        yield Rounds(arms, [share], {"net": name})
