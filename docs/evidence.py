@@ -184,7 +184,7 @@ def draw_pages(folder: Path) -> None:
 
     What shows images or classes of a data set is drawn where that is at hand, and copied elsewhere.
     """
-    for scale in ("small", "cifar10", "saturated", "nets", "gpu"):
+    for scale in ("small", "cifar10", "saturated", "redundant", "nets", "gpu"):
         source, target = ROOT / "records/papers" / scale, folder / "papers" / scale
         pages = shutil.ignore_patterns("runs")
         shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)

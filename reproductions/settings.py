@@ -124,7 +124,10 @@ class Setting:
         """The differences from the source's setting, in words, by name."""
         source, recipe, found = self.published, self.recipe, {}
         if not self.real:
-            found["data"] = f"{self.title.partition(',')[0]} instead of {source.data}"
+            name = self.title.partition(",")[0]
+            found["data"] = (
+                f"{self.title if name == source.data else name} instead of {source.data}"
+            )
         ours = self.limit or EXAMPLES.get(recipe.data, 0)
         for name, mine, theirs, words in (
             ("net", recipe.model, source.model, "{} instead of {}"),

@@ -14,7 +14,7 @@ PAPERS = ROOT / "records" / "papers"
 NEED_DATA = {"fig-2", "diet-images", "diet-classes"}
 
 
-@pytest.mark.parametrize("scale", ["small", "saturated", "cifar10", "nets", "gpu"])
+@pytest.mark.parametrize("scale", ["small", "saturated", "redundant", "cifar10", "nets", "gpu"])
 def test_a_page_of_the_papers_says_what_its_records_say(scale):
     torch.set_num_threads(1)  # which is part of what a record is known by
     order = committed(PAPERS / scale)
