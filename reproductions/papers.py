@@ -55,7 +55,7 @@ class PaperOrder(training.Order):
         return self.records_in or self.out / RUNS / self.scale.name
 
     def plans_of(self, arm: Arm) -> list[RunConfig]:
-        """Return the runs of one arm, a seed each: those that are asked for or on record."""
+        """Return the runs of one arm: one for each seed that is asked for or on record."""
         runs = {seed: replace(arm.plan, seed=seed, device=self.device) for seed in self._seeds}
         asked = arm.seeds or self.scale.seeds[: self.seeds] or range(self.seeds)
         wanted = dict.fromkeys(asked)

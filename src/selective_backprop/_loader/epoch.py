@@ -40,7 +40,7 @@ class Epochs:
             live.close()
 
     def break_off(self) -> None:
-        """Leave the running epoch, without ending its iterator, which is of the original."""
+        """Leave the running epoch; its iterator is the original loader's, and goes on."""
         if self._state.start is not None:
             self._live = None
             self._state.leave()

@@ -75,7 +75,7 @@ class PendingUpdates:
 
 
 def merge(pending: PendingUpdates, ledger: Ledger, group: Group, counts: Sequence[int]) -> None:
-    """File the pending updates of all ranks, of which there are `counts`, in one order on each."""
+    """File the pending updates of all ranks, in the same order on each; `counts` are theirs."""
     for _, _, rows in group.gather_rows(pending.rows, counts):
         indices, kinds = rows[:, 0] // KINDS, rows[:, 0] % KINDS
         scores, epochs = rows[:, 1:].contiguous().view(torch.int32).unbind(1)
