@@ -117,7 +117,7 @@ class PaperOrder(training.Order):
             return training.is_done(job, self.folder)
         run = self.records.get(job.record_name)
         seen = set() if run is None else {each.probe for each in run.observations.iloc[0]}
-        return run is not None and seen.issuperset(probe.record_name for probe in job.probes)
+        return run is not None and seen.issuperset(repr(probe) for probe in job.probes)
 
     @cached_property
     def _needs(self) -> Mapping[str, list[training.Job]]:

@@ -41,7 +41,7 @@ def observed(name, numbers):
     found = []
     for panel, lists in zip(ITEM[name].panels(SCALE), numbers, strict=True):
         (arm,) = panel.arms
-        probe = arm.plan.probes[0].record_name
+        probe = repr(arm.plan.probes[0])
         key = "counts" if probe.startswith("Selections") else "ranks"
         seen = (Observation(probe=probe, progress=1.0, seen={key: pack(each)}) for each in lists)
         runs = [replace(fixture_run(seed=n), observations=(each,)) for n, each in enumerate(seen)]

@@ -34,7 +34,7 @@ def filled(name, seen, seeds=3):
 def observing(probes, seen, seed):
     (probe,) = probes
     observations = [
-        Observation(probe=probe.record_name, progress=(place + 1) / len(seen), seen=each)
+        Observation(probe=repr(probe), progress=(place + 1) / len(seen), seen=each)
         for place, each in enumerate(seen)
     ]
     return replace(fixture_run(seed=seed), observations=tuple(observations))

@@ -91,7 +91,7 @@ class RunStore:
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
-        return all(probe.record_name in seen for probe in config.probes)
+        return all(repr(probe) in seen for probe in config.probes)
 
 
 def _shape(data: LabData) -> str:

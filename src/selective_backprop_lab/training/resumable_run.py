@@ -149,7 +149,7 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
             "shape": list(data.train_inputs.shape[1:]),
             "labels": zlib.crc32(data.train_labels.cpu().numpy().tobytes()),
         },
-        "probes": [probe.record_name for probe in config.probes],
+        "probes": [repr(probe) for probe in config.probes],
         "versions": {name: found[name] for name in ("torch", "selective_backprop")},
     }
 

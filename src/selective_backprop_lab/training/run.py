@@ -21,7 +21,7 @@ from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.probes import ProbeContext
+from selective_backprop_lab.training.probes import Memory, ProbeContext
 from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.treatments import Averaging, Halving
@@ -83,8 +83,8 @@ class TrainingRun:
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
-        scene = ProbeContext(self.model, data, self._device)
-        self._probes = {probe.record_name: probe.start(scene) for probe in config.probes}
+        self._scene = ProbeContext(self.model, data, self._device)
+        self._memories: dict[str, Memory] = {repr(probe): {} for probe in config.probes}
 
     @property
     def progress(self) -> float:
@@ -134,8 +134,15 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
-        found = [Observation(probe=n, progress=progress, seen=s) for n, s in looks if s is not None]
+            looks = {
+                repr(probe): probe.look(self._scene, progress, self._memories[repr(probe)])
+                for probe in self.config.probes
+            }
+        found = [
+            Observation(probe=name, progress=progress, seen=seen)
+            for name, seen in looks.items()
+            if seen is not None
+        ]
         self.observations.extend(found)
         return found
 
@@ -199,7 +206,7 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
-            "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
+            "probes": {name: dict(memory) for name, memory in self._memories.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -214,8 +221,7 @@ class TrainingRun:
             part.load_state_dict(state[name])
         self._losses.copy_(state["losses"])
         self._seen = self.loader.stats
-        for name, probe in self._probes.items():
-            probe.load_state_dict(state["probes"][name])
+        self._memories = {name: dict(memory) for name, memory in state["probes"].items()}
 
     @property
     def loader(self) -> sb.SelectiveLoader:
@@ -306,8 +312,8 @@ class TrainingRun:
             loader.set_epoch(loader.next_epoch)
             for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
-                for probe in self._probes.values():
-                    probe.selected(selection.indices)
+                for probe in self.config.probes:
+                    probe.select(self._scene, selection.indices, self._memories[repr(probe)])
                 # Counted first: the learning rate belongs to the progress after its batch. The
                 # loader counts in the same way if the run's length is in epochs.
                 self.meter.updates += 1

@@ -36,7 +36,7 @@ from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
-from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
+from selective_backprop_lab.training.probes import Probe, ProbeContext
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -235,24 +235,14 @@ class Restless(Probe):
 
     name: str = "restless"
 
-    def start(self, scene):
-        return RunningRestless(scene)
+    def select(self, scene, indices, memory):
+        memory["selected"] = memory.get("selected", 0) + len(indices)
 
-
-class RunningRestless(RunningProbe):
-    def __init__(self, scene):
-        self.scene = scene
-        self.counts = torch.zeros(len(scene.data.train_labels), dtype=torch.int64)
-        self.looks = 0
-
-    def selected(self, indices):
-        self.counts[indices] += 1
-
-    def look(self, progress):
+    def look(self, scene, progress, memory):
         torch.rand(100)
-        assert not self.scene.model.training
-        self.looks += 1
-        return {"selected": int(self.counts.sum())} if self.looks % 2 else None
+        assert not scene.model.training
+        memory["looks"] = memory.get("looks", 0) + 1
+        return {"selected": memory["selected"]} if memory["looks"] % 2 else None
 
 
 def record(folder, *probes, arm="selective-backprop"):
@@ -296,11 +286,10 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
 def test_quantiles_of_losses_are_those_of_the_first_examples():
     data = few_digits()
     run = finish(TrainingRun(fixture_plan("traditional"), data))
-    probe = LossQuantiles(examples=100, steps=4).start(
-        ProbeContext(run.model, data, torch.device("cpu"))
-    )
+    scene = ProbeContext(run.model, data, torch.device("cpu"))
     images, labels = next(iter(make_loader(data, batch_size=100, seed=0, shuffle=False)))
     with torch.no_grad():
         losses = nn.functional.cross_entropy(run.model.eval()(images), labels, reduction="none")
     expected = losses.quantile(torch.linspace(0, 1, 5)).tolist()
-    assert probe.look(1.0)["quantiles"] == pytest.approx(expected, rel=1e-4)
+    seen = LossQuantiles(examples=100, steps=4).look(scene, 1.0, {})
+    assert seen["quantiles"] == pytest.approx(expected, rel=1e-4)
