@@ -103,6 +103,7 @@ def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
         return
     with writing_out(path, "--json"):
         write_record(path, command_line(), {"written": utc_now(), **_finite(found)})
+    console.print(f"Written: {path}.", soft_wrap=True)
 
 
 def folder_of(place: Path) -> Path:

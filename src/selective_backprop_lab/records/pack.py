@@ -5,14 +5,13 @@ both in a file and in the pack, the file is read.
 """
 
 import lzma
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
-from selective_backprop_lab.records.files import replacing, told
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import IDENTITY, decode, read_value, record_name
 
 PACK = "runs.jsonl.xz"
@@ -45,20 +44,6 @@ def pack(files: Iterable[Path]) -> None:
             out.write(lzma.compress(content, preset=6))
         for file in found:
             file.unlink()
-
-
-def unpack_into(folder: Path, source: Path) -> list[Path]:
-    """Write the records of a pack as files, and return their paths in order of name."""
-    records = _split(source)
-    there = [name for name in records if os.path.lexists(folder / name)]
-    if there:
-        raise sb.RecordError(f"{folder / there[0]} exists already; name another folder")
-    with told(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in records.items():
-            with replacing(folder / name) as file:
-                file.write(content)
-    return [folder / name for name in sorted(records)]
 
 
 @lru_cache(maxsize=8)

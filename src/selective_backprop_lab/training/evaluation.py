@@ -1,7 +1,6 @@
 """Evaluate a model on a set of examples."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import scipy  # it imports its parts when they are used
@@ -9,19 +8,9 @@ import torch
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of evaluating a model on a set of examples."""
-
-    error: float  # percent
-    loss: float  # mean cross-entropy; for text, over all tokens
-    class_errors: tuple[float, ...] | None  # percent; NaN for a class without examples; None: text
-    ranking: float | None  # the area under the curve, 0 to 1, if there are two classes
-
-
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
-    """Evaluate a model on a loader's examples."""
+def evaluate(model: nn.Module, loader: Any, device: torch.device) -> dict[str, Any]:
+    """Evaluate a model on a loader's examples; the result has the names of `Point`'s fields."""
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=device)
     labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -35,12 +24,12 @@ def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
         classes, is_text = outputs.shape[1], targets.ndim > 1
     label, missed = torch.cat(labels), torch.cat(misses)
     counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
-    return Evaluation(
-        error=100.0 * int(missed.sum()) / len(label),
-        loss=float(loss) / len(label),
-        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
-        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
-    )
+    return {
+        "test_error": 100.0 * int(missed.sum()) / len(label),
+        "test_loss": float(loss) / len(label),  # for text, over all tokens
+        "class_errors": None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
+        "ranking": None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
+    }
 
 
 def area_under_curve(scores: Tensor, labels: Tensor) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import ScheduleBasis
@@ -24,7 +25,7 @@ from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.probes import Memory, ProbeContext
 from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.treatments import Averaging, Halving
+from selective_backprop_lab.training.treatments import Halving
 
 _PROBED = 10_000  # the most training labels on which the training error is measured
 
@@ -66,7 +67,9 @@ class TrainingRun:
                 f"{config.arm} needs one class for each example, but {data.name} is text; compare "
                 "strategies that only need losses, such as selective-backprop, infobatch and auto"
             )
-        self._averaging = Averaging(self.model, spec.averaged) if spec.averaged else None
+        # Izmailov et al. 2018, arXiv:1803.05407, without its constant learning rate. Buffers, such
+        # as the means of BatchNorm, are those of the model in training.
+        self._mean = AveragedModel(self.model) if spec.averaged else None
         self._halving = Halving(self.model, data, spec.halved) if spec.halved else None
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
@@ -134,15 +137,11 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            looks = {
-                repr(probe): probe.look(self._scene, progress, self._memories[repr(probe)])
+            looks = [
+                (repr(probe), probe.look(self._scene, progress, self._memories[repr(probe)]))
                 for probe in self.config.probes
-            }
-        found = [
-            Observation(probe=name, progress=progress, seen=seen)
-            for name, seen in looks.items()
-            if seen is not None
-        ]
+            ]
+        found = [Observation(probe=n, progress=progress, seen=s) for n, s in looks if s is not None]
         self.observations.extend(found)
         return found
 
@@ -166,7 +165,7 @@ class TrainingRun:
         count = _PROBED * len(labels) // labels.numel()
         part = on_device(self.data, self._device).within(stratified_order(labels)[:count])
         loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
-        return evaluate(self.model, loader, self._device).error
+        return evaluate(self.model, loader, self._device)["test_error"]
 
     def _class_shares(self) -> list[float]:
         if self.data.is_text:
@@ -193,7 +192,7 @@ class TrainingRun:
             "streams": self._streams,
             "meter": self.meter,
             "halving": self._halving,
-            "averaging": self._averaging,
+            "averaging": self._mean,
             "examples": self._log,
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -322,8 +321,8 @@ class TrainingRun:
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
-                if self._averaging is not None:
-                    self._averaging.went_on(self.progress)
+                if self._mean is not None and self.progress >= 1.0 - self._spec.averaged:
+                    self._mean.update_parameters(self.model)
                 if self._halving is not None:
                     whole = self.meter.cost(self._seen.scored, self._seen.checked)
                     self._halving.went_on(self.progress, whole - self.meter.prepared)
@@ -367,7 +366,8 @@ class TrainingRun:
 
     def _evaluate(self) -> Point:
         with self.meter.as_overhead():
-            model = self.model if self._averaging is None else self._averaging.model
+            averaged = self._mean is not None and self._mean.n_averaged
+            model = self._mean if averaged else self.model
             found = evaluate(model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
         # Since the last evaluation.
@@ -386,14 +386,11 @@ class TrainingRun:
             loaded=stats.loaded,
             scored=stats.scored + stats.checked,
             trained=meter.trained,
-            test_error=found.error,
-            test_loss=found.loss,
             train_loss=float(self._losses) / updates if updates else math.nan,
             rate=rows / candidates if candidates else math.nan,
             phases=meter.phases,
             overhead=meter.overhead,
-            class_errors=found.class_errors,
-            ranking=found.ranking,
+            **found,
         )
         self._losses.zero_()
         return point

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fixture_cuda import no_waiting
-from matplotlib.figure import Figure
 
 import selective_backprop as sb
 from selective_backprop_lab.bench import rounds as rounds_module
@@ -24,7 +23,6 @@ from selective_backprop_lab.bench.harness import (
     time_steps,
 )
 from selective_backprop_lab.bench.rounds import LEAST, summarise, take_rounds
-from selective_backprop_lab.bench.show import _draw_strategies
 from selective_backprop_lab.bench.workload import (
     all_scorers,
     bench_recipe,
@@ -291,18 +289,3 @@ def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():
 def test_shapes_that_no_net_takes_are_refused(shape):
     with pytest.raises(sb.ConfigurationError, match="square images"):
         made_up(shape, 4)
-
-
-def test_a_bar_ends_at_the_median_that_is_printed_though_its_phases_add_up_to_another():
-    ratios = {"relative": {"median": 0.5}, "limit": {"median": 0.45}}
-    strategies = {
-        "over": ratios | {"phases": {"score": 0.3, "backward": 0.3}},
-        "under": ratios | {"phases": {"backward": 0.2, "step": 0.2}},
-    }
-    axes = Figure().add_subplot()
-    _draw_strategies(axes, {"strategies": strategies})
-    ends = [
-        max(bar[row].get_x() + bar[row].get_width() for bar in axes.containers) for row in (0, 1)
-    ]
-    assert ends == pytest.approx([0.5, 0.5])
-    assert [text.get_text().strip() for text in axes.texts[:2]] == ["0.50", "0.50"]

@@ -59,7 +59,6 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, line, said):
     ("line", "said"),
     [
         ("compare --epochs 0", "--epochs"),
-        ("compare --draw best", "--draw"),
         ("compare --lr fast", "--lr"),
         ("compare --noise loud", "loud is no number such as 1/3 or 0.25"),
         ("compare --rate nan", "nan is no number such as 1/3 or 0.25"),

@@ -116,18 +116,13 @@ def two(tmp_path):
     return tmp_path
 
 
-def test_records_are_packed_and_unpacked_again(two):
+def test_records_are_packed(two):
     before = read_runs(two / "out")
     packed = run_command("pack out", two)
     assert (packed.status, packed.err) == (0, "")
     assert "2 records" in packed.out
     assert [path.name for path in (two / "out").iterdir()] == [PACK]
     assert read_runs(two / "out") == before
-    assert run_command("unpack out elsewhere", two).status == 0
-    assert [run.points for run in read_runs(two / "elsewhere")] == [run.points for run in before]
-    again = run_command(f"unpack out/{PACK} elsewhere", two)
-    assert again.status == 2
-    assert "exists already" in again.err
 
 
 @pytest.fixture
@@ -147,17 +142,6 @@ def test_where_a_pack_cannot_be_written_the_records_stay_and_one_line_says_so(tw
     assert outcome.err.startswith(f"error: out/{PACK} cannot be written: File too large. ")
     assert outcome.err.count("\n") == 1
     assert {path.name: path.read_bytes() for path in (two / "out").iterdir()} == before
-
-
-@pytest.mark.parametrize("place", ["taken", "taken/below"])
-def test_a_file_in_the_place_of_a_folder_is_named_in_one_line(two, place):
-    assert run_command("pack out", two).status == 0
-    (two / "taken").write_text("mine")
-    for line in (f"unpack out {place}", f"pack {place}"):
-        outcome = run_command(line, two)
-        assert (outcome.status, outcome.err.count("\n")) == (2, 1)
-        assert outcome.err.startswith(f"error: {place}")
-    assert (two / "taken").read_text() == "mine"
 
 
 def test_what_is_trained_where_there_is_a_pack_joins_it(two):

@@ -52,19 +52,6 @@ def test_an_audit_goes_into_no_folder_that_is_a_link(copy, tmp_path, name):
     assert run_command("audit out --top 9 --out mine", copy).status == 0
 
 
-def test_unpacking_writes_through_no_link(copy, tmp_path):
-    assert run_command("pack out", copy).status == 0
-    assert run_command("unpack out mine", copy).status == 0
-    record = next((copy / "mine").glob("*.jsonl"))
-    record.unlink()
-    record.symlink_to(tmp_path / "outside")
-    for each in (copy / "mine").glob("*-seed*"):
-        each.is_symlink() or each.unlink()
-    outcome = run_command("unpack out mine", copy)
-    assert (outcome.status, (tmp_path / "outside").exists()) == (2, False)
-    assert f"{record.name} exists already" in outcome.err
-
-
 ODD = "\x1b[31m\u202e\n\r\t\x07\x9b\u2028\x00\x7f\u200f"
 
 

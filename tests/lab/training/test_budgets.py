@@ -27,7 +27,6 @@ from selective_backprop_lab import meter as metering
 from selective_backprop_lab.budget import ScheduleBasis, schedule_note
 from selective_backprop_lab.recipe import Rates
 from selective_backprop_lab.training import run as runs
-from selective_backprop_lab.training.evaluation import Evaluation
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -71,7 +70,7 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
 
     def slow(*_):
         clock.now += 1000.0
-        return Evaluation(50.0, 1.0, (50.0,) * 10, None)
+        return {"test_error": 50.0, "test_loss": 1.0}
 
     monkeypatch.setattr(runs, "evaluate", slow)
     last = carry_out(fixture_plan("selective-backprop")).points[-1]

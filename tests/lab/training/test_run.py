@@ -112,12 +112,12 @@ def test_an_evaluation_looks_at_every_example_once_and_in_evaluation_mode():
     labels = torch.tensor([0, 1, 1, 1, 0])
     batches = [(logits[:3], labels[:3]), (logits[3:], labels[3:])]
     found = evaluate(Fixed().train(), batches, torch.device("cpu"))
-    assert found.error == 20.0
-    assert found.class_errors == pytest.approx((0.0, 100 / 3))
+    assert found["test_error"] == 20.0
+    assert found["class_errors"] == pytest.approx((0.0, 100 / 3))
     # of six pairs, four are in order and two tie
-    assert found.ranking == pytest.approx(5 / 6)
+    assert found["ranking"] == pytest.approx(5 / 6)
     right, wrong = math.log1p(math.exp(-4.0)), 4.0 + math.log1p(math.exp(-4.0))
-    assert found.loss == pytest.approx((4 * right + wrong) / 5)
+    assert found["test_loss"] == pytest.approx((4 * right + wrong) / 5)
     assert modes == [(False, False)] * 2
 
 

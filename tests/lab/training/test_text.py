@@ -124,8 +124,8 @@ def test_the_loss_is_a_mean_over_all_tokens_whatever_the_batches(text, net):
     with torch.no_grad():
         loss = functional.cross_entropy(model(whole[0]), whole[1]).item()
     found = evaluate(model, parts, torch.device("cpu"))
-    assert found.loss == pytest.approx(loss)
-    assert (found.class_errors, found.ranking) == (None, None)
+    assert found["test_loss"] == pytest.approx(loss)
+    assert (found["class_errors"], found["ranking"]) == (None, None)
 
 
 def test_a_part_of_a_text_is_drawn_from_all_of_it_and_a_larger_one_holds_a_smaller_one(splits):
