@@ -35,7 +35,7 @@ from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.data.folders import make_folder
+from selective_backprop_lab.records.files import make_folder
 from selective_backprop_lab.report.panels import FAINT, INK, SETTINGS
 
 _RECORDS = Path(__file__).parents[1] / COMMITTED

@@ -19,9 +19,9 @@ from selective_backprop_lab.bench.harness import time_steps
 from selective_backprop_lab.bench.rounds import Median, summarise
 from selective_backprop_lab.bench.workload import make_workload
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.records.files import make_folder
 from selective_backprop_lab.records.lines import read_fields
 from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import is_recorded, utc_now

@@ -10,8 +10,8 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.cli.options import option
-from selective_backprop_lab.data.folders import inside, make_folder, writing_out
-from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.data.folders import inside
+from selective_backprop_lab.records.files import make_folder, replacing, told
 from selective_backprop_lab.records.pack import PACK
 from selective_backprop_lab.records.schema import pack_finished
 
@@ -65,7 +65,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     (_, text, todo), table = conclusion(comparison), comparison_table(comparison, axis)
     console.print(text, end="\n\n")
     console.print(table)
-    with writing_out(out):
+    with told(out):
         if not alone:
             with replacing(out / "table.md") as file:
                 file.write(f"{escaped(text)}\n\n{table.to_markdown()}".encode())
@@ -163,11 +163,11 @@ def audit(
         console.print(top_table(found, min(count, _PRINTED)))
     if against_noise and found.wrong is not None:
         console.print(cuts_table(found, found.wrong))
-    with writing_out(folder):
+    with told(folder):
         written = write_list(found, folder, count)
     if table is not None:
         known = {**sb.guide.example_table(suspects), "mean_loss": found.mean("loss_mean")}
-        with writing_out(table, "--table"):
+        with told(table):
             sb.guide.write_table(known, table)
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True

@@ -53,10 +53,11 @@ class RunStore:
         path = self.path(plan).with_suffix(".weights")
         if not path.is_file():
             before, after = self.data(plan), self.data(config)
-            if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
+            one, other = (tuple(data.train_inputs.shape[1:]) for data in (before, after))
+            if one != other:
                 raise sb.ConfigurationError(
-                    f"examples of {before.name} have the shape {_shape(before)}, but those of "
-                    f"{after.name} {_shape(after)}, so no net can be trained on both"
+                    f"examples of {before.name} have the shape {one}, but those of {after.name} "
+                    f"{other}, so no net can be trained on both"
                 )
             run = TrainingRun(plan, before)
             while not run.finished:
@@ -92,10 +93,6 @@ class RunStore:
             return False
         seen = {observation.probe for observation in run.observations}
         return all(repr(probe) in seen for probe in config.probes)
-
-
-def _shape(data: LabData) -> str:
-    return " x ".join(map(str, data.train_inputs.shape[1:]))
 
 
 Watch = Callable[[RunConfig, Point | None], None]

@@ -58,7 +58,7 @@ def test_a_rate_that_is_no_share_is_refused(tmp_path):
     ("options", "message"),
     [
         ("--json folder.json", "--json folder.json: this is a folder"),
-        ("--json taken/a.json", "--json taken: cannot be made a folder"),
+        ("--json taken/a.json", "taken cannot be written"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(

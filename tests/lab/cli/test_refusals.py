@@ -88,5 +88,5 @@ def test_a_budget_that_is_no_positive_number_is_refused(text):
 def test_a_folder_that_cannot_be_made_is_named_before_anything_is_trained(tmp_path, line, out):
     (tmp_path / "taken").write_text("something else")
     err = refusal(f"{line} --out {out}", tmp_path)
-    assert err.startswith(f"error: --out {out}: cannot be made a folder")
+    assert err.startswith(f"error: {out} cannot be written")
     assert (tmp_path / "taken").read_text() == "something else"

@@ -192,7 +192,7 @@ def test_a_net_that_cannot_be_read_is_named_with_what_to_do(plan, tmp_path):
 
 def test_a_net_that_cannot_be_written_is_named_with_what_to_do(plan, tmp_path):
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(sb.RecordError, match=r"weights cannot be written: .*another folder"):
+    with pytest.raises(sb.RecordError, match=r"weights cannot be written .*another folder"):
         RunStore(tmp_path / "taken").weights(plan)
 
 
@@ -212,6 +212,6 @@ def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_pa
 
 def test_a_net_for_images_of_another_size_is_refused_before_it_is_trained(plan, tmp_path):
     wrong = replace(plan, pretrained="mnist1d")
-    with pytest.raises(sb.ConfigurationError, match=r"mnist1d have the shape 40.* 1 x 8 x 8"):
+    with pytest.raises(sb.ConfigurationError, match=r"mnist1d have the shape \(40,\).* \(1, 8, 8\)"):
         RunStore(tmp_path).weights(wrong)
     assert not list(tmp_path.iterdir())

@@ -135,7 +135,7 @@ def test_a_full_disk_costs_the_checkpoint_that_was_being_written_and_no_other(
 
     with monkeypatch.context() as patch:
         patch.setattr(place, full)
-        with pytest.raises(sb.RecordError, match="cannot be written: No space left on device"):
+        with pytest.raises(OSError, match="No space left on device"):
             kept.save({"number": 2})
     assert files(tmp_path) == ["run.checkpoint", "run.checkpoint.before"]
     assert state_of(kept) == {"number": 1}
