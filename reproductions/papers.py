@@ -355,7 +355,7 @@ def section(
     lines += [f"Verdict: {verdicts or 'no claim'}.", ""]
     if judged:
         rows = [
-            (f"*{quote}*", each.claim, f"**{each.word}**", each.measured)
+            (f"*{quote}*", each.claim, f"**{each.aside or each.verdict}**", each.measured)
             for quote, each in judged
             if said.quotes[quote]
         ]

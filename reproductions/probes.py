@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 from torch.utils.data import DataLoader
 
-from selective_backprop_lab.data.loader import make_loader, make_test_loader
+from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.shapes import Float, Int64, Shaped
 from selective_backprop_lab.training.probes import Memory, Probe, ProbeContext
 
@@ -131,7 +131,7 @@ class TargetConfidences(Probe):
         if memory.get("done") or progress < self.moment:
             return None
         memory["done"] = True
-        loader = make_test_loader(scene.data, batch_size=500)
+        loader = make_loader(scene.data, batch_size=500, test=True)
         logits, labels, losses = _outputs(scene, loader)
         # By loss, which still tells confidences apart that round to 1.
         order = losses.argsort(descending=True, stable=True)

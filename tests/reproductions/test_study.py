@@ -16,7 +16,7 @@ from reproductions.training import Order
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.recipe import Recipe
-from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import pack_finished, read_runs
 
 # So few digits are scored by so young a net that the halves may lack a class.

@@ -225,15 +225,13 @@ def _by_class(runs: pd.DataFrame, measure: Callable[[np.ndarray, np.ndarray], fl
     return _by_seed({seed: of_seed(own) for seed, own in last_tenth(runs).groupby(BY_SEED)})
 
 
+# The measures that a table shows if classes are skewed, and if there are two, by their headings.
 CLASS_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "as it\ncomes %": error_as_it_comes,
     "macro-\nrecall %": macro_recall,
     "rarest\nthree %": rare_recall,
 }
-"""The measures that a table shows if classes are skewed, by their headings."""
-
 BINARY_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "log-loss\n× 100": lambda runs: 100.0 * final(runs, "test_loss"),
     "area under\ncurve %": area_under_curve,
 }
-"""The measures that a table shows if there are two classes, by their headings."""

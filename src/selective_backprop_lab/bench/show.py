@@ -8,8 +8,8 @@ from selective_backprop_lab.analysis.tables import Table
 from selective_backprop_lab.bench.harness import Findings, Row
 
 
-def describe(findings: Findings) -> Iterator[str]:
-    """Say what was measured, and how the time of a step divides into phases."""
+def show_findings(findings: Findings) -> Iterator[str | Table]:
+    """Return what `bench` prints: what was measured, a step, the scorers and the strategies."""
     config, rounds = findings["config"], findings["rounds"]
     image = "x".join(map(str, config["image"]))
     rate = Fraction(config["rate"]).limit_denominator(100)
@@ -21,11 +21,6 @@ def describe(findings: Findings) -> Iterator[str]:
     yield f"1,000 examples take: {shares}."
     backward = "A backward pass takes {median:.2f} ({low:.2f} to {high:.2f}) forward passes."
     yield backward.format(**findings["backward"])
-
-
-def show_findings(findings: Findings) -> Iterator[str | Table]:
-    """Return what `bench` prints: what was measured, the scorers and the strategies."""
-    yield from describe(findings)
     yield Table(
         ("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
         [
@@ -74,5 +69,4 @@ def _both(ratio: Row) -> tuple[str, str]:
 
 
 def _known(value: float, how: str) -> str:
-    """Return an agreement as text; it is unknown if the model diverged."""
-    return "–" if math.isnan(value) else format(value, how)
+    return "–" if math.isnan(value) else format(value, how)  # NaN if the model diverged

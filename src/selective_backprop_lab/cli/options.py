@@ -324,14 +324,13 @@ class TrainingOptions:
         composition = self._fill(Composition, seed=self.data_seed)
         limit_threads(self.threads)
         return [
-            RunConfig(
+            self._fill(
+                RunConfig,
                 recipe=recipe,
                 arm=strategy,
                 settings=self.settings(length),
                 seed=seed,
                 length=length,
-                evaluations=self.evaluations,
-                limit=self.limit,
                 device=device,
                 composition=composition,
                 pretrained=before,

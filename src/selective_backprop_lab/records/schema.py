@@ -1,7 +1,7 @@
 """Records of runs: lines of JSON that survive a crash at any moment.
 
 A run has one record, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the
-run's identity. A folder keeps records as files, as one compressed pack (see `pack`), or both:
+run's identity. A folder keeps records as files, as one compressed pack (see `lines.py`), or both:
 
     {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
@@ -23,14 +23,16 @@ import selective_backprop as sb
 from selective_backprop_lab.records.files import locked, told
 from selective_backprop_lab.records.lines import (
     IDENTITY,
+    PACK,
     SUFFIX,
     decode,
+    pack,
+    packed,
     printable,
     read_fields,
     read_value,
     record_name,
 )
-from selective_backprop_lab.records.pack import PACK, pack, packed
 
 SCHEMA = 2
 

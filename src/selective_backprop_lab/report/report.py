@@ -133,7 +133,13 @@ def gallery(kept: Kept) -> dict[str, Any]:
         passes = round(history.passes, 2)
         runs.append({"name": f"{label}, seed {seed}", "even": even, "passes": passes, **sides})
     shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
-    return {"runs": runs, "images": faces([history for *_, history in seen], shown)}
+    images = {}
+    for index, image in portraits([history for *_, history in seen]).items():
+        if index in shown:
+            file = io.BytesIO()
+            image.save(file, "PNG", optimize=True)
+            images[index] = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return {"runs": runs, "images": images}
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
@@ -150,17 +156,6 @@ def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
         "is_wrong": prediction not in {label, -1},
         "selected": int(history.selected[index]),
     }
-
-
-def faces(histories: Sequence[ExampleHistory], indices: Collection[int]) -> dict[int, str]:
-    """Return the images of some examples as data URLs."""
-    found = {}
-    for index, image in portraits(histories).items():
-        if index in indices:
-            file = io.BytesIO()
-            image.save(file, "PNG", optimize=True)
-            found[index] = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return found
 
 
 def portraits(histories: Sequence[ExampleHistory]) -> dict[int, Image.Image]:

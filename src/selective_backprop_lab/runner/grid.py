@@ -18,7 +18,7 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.records.files import locked, replacing, told
-from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import Point, Run, is_recorded, pack_finished, read_run
 from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.runner.local_pool import run_local

@@ -13,11 +13,11 @@ from torch.optim.swa_utils import AveragedModel
 import selective_backprop as sb
 from selective_backprop_lab.budget import ScheduleBasis
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import make_loader, make_test_loader, on_device
+from selective_backprop_lab.data.loader import make_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.meter import Meter
 from selective_backprop_lab.nets.models import take_over
-from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
+from selective_backprop_lab.preparation import Halving, Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
 from selective_backprop_lab.training.evaluation import evaluate
@@ -25,7 +25,6 @@ from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.probes import Memory, ProbeContext
 from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.treatments import Halving
 
 _PROBED = 10_000  # the most training labels on which the training error is measured
 
@@ -76,9 +75,10 @@ class TrainingRun:
         if spec.prepare is None:  # errors are raised here, before any run has trained
             self._make_loader(Preparation())
         # A smaller batch for text, which has many tokens, each with a row of logits.
-        placed = on_device(data, self._device)
-        self._test = make_test_loader(
-            placed, batch_size=recipe.batch_size if data.is_text else 1000
+        self._test = make_loader(
+            on_device(data, self._device),
+            batch_size=recipe.batch_size if data.is_text else 1000,
+            test=True,
         )
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
@@ -296,7 +296,7 @@ class TrainingRun:
 
     def _spent(self) -> float:
         length = self.config.length
-        used = self.meter.host_seconds if length.unit == "seconds" else self._cost(self._seen)
+        used = self.meter.host.total if length.unit == "seconds" else self._cost(self._seen)
         return min(1.0, used / length.value)
 
     def _cost(self, stats: sb.Stats) -> float:

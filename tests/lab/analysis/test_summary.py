@@ -50,13 +50,6 @@ def test_seconds_of_two_machines_are_not_shown():
         assert {row["wall s"] for row in found.values()} == {shown}
 
 
-def test_a_run_that_changed_machines_is_left_out_of_the_mean_seconds_and_the_note_counts_it():
-    moved = fixture_run(seed=1, seconds=90.0, end={"machines": ["A", "B"]})
-    table = comparison_table(fixture_comparison([fixture_run(), moved]))
-    assert cells(table)["traditional"]["wall s"] == "20.0"
-    assert any("1 of 2 runs changed machines or shared a GPU" in note for note in table.notes)
-
-
 def both_lengths():
     """Two arms at two lengths, of which the shorter is the better for traditional training."""
     return [

@@ -20,7 +20,6 @@ from selective_backprop_lab.bench.harness import (
     conclude,
     measure,
     strategies_of,
-    time_steps,
 )
 from selective_backprop_lab.bench.rounds import LEAST, summarise, take_rounds
 from selective_backprop_lab.bench.workload import (
@@ -67,13 +66,6 @@ def findings(workload):
     rounds = [a_round(factor) for factor in (1.0, 5.0, 0.2)]  # a machine that drifts
     broken = ScoringTrial(None, None, "Broken: no such processor")
     return concluded(workload, rounds, bf16=broken)
-
-
-def test_a_scorer_is_held_against_exact_scoring(findings):
-    cost = findings["scorers"]["pipelined"]
-    assert cost["cost"]["low"] == cost["cost"]["high"] == pytest.approx(3 / 12)
-    assert cost["of_full"] == cost["cost"]
-    assert (cost["correlation"], cost["overlap"]) == (0.9, 0.8)
 
 
 def test_a_scorer_that_cannot_work_is_remarked_on_and_left_out(findings):
@@ -123,9 +115,7 @@ def test_of_a_model_that_diverged_the_costs_are_kept(workload):
     assert "diverged" in kept["remarks"]["agreement"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "known", "rounds"), [(0, 0.0, LEAST), (100, 0.0, 11), (1e9, math.inf, LEAST)]
-)
+@pytest.mark.parametrize(("seconds", "known", "rounds"), [(100, 0.0, 11), (1e9, math.inf, LEAST)])
 def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
     workload, monkeypatch, seconds, known, rounds
 ):
@@ -139,18 +129,6 @@ def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
     assert told == [(count + 1, 10 * count) for count in range(rounds)]
     assert findings["scorers"]["forward"]["overlap"] == 1.0
     assert findings["strategies"]["selective-backprop"]["phases"]["score"] > 0
-
-
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
-)
-def test_steps_are_taken_in_the_precision_that_is_asked_for(workload, precision, dtype):
-    asked = replace(workload.recipe, precision=precision)
-    made, seen = make_workload(asked, rate=1 / 3, device=torch.device("cpu")), set()
-    made.model.register_forward_hook(lambda model, inputs, logits: seen.add(logits.dtype))
-    time_steps(made, 1)
-    assert seen == {dtype}
-    assert all(weights.dtype == torch.float32 for weights in made.model.parameters())
 
 
 @pytest.mark.parametrize("name", ["random-backprop", "recorded-sb", "selective-backprop"])
@@ -226,14 +204,6 @@ def test_the_interval_covers_the_median_19_times_in_20(count):
     inside = sum(comb(count, k) for k in range(low + 1, high + 1)) / 2**count
     assert inside >= 0.95
     assert low + high == count - 1  # as far from either end
-
-
-def test_few_rounds_give_all_there_is():
-    found = summarise([3.0, 1.0, 2.0])
-    assert (found.median, found.low, found.high, found.rounds) == (2.0, 1.0, 3.0, 3)
-    assert not found.within(0.49)
-    assert found.within(0.5)
-    assert summarise([2.0]).within(0.0)
 
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

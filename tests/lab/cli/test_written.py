@@ -16,7 +16,7 @@ def files_of(folder):
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*.*")}
 
 
-@pytest.mark.parametrize("line", ["report out", "audit out --top 9 --table out/all.csv", TRAIN])
+@pytest.mark.parametrize("line", ["audit out --top 9 --table out/all.csv", TRAIN])
 def test_a_link_in_the_place_of_a_file_is_replaced_and_leads_no_command_outside(
     copy, tmp_path, line
 ):

@@ -167,12 +167,6 @@ def test_flips_are_those_of_the_reference(rate, seed):
     assert Composition(noise=rate, seed=seed)(data).train_labels.tolist() == expected
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan"), float("inf")])
-def test_a_share_of_wrong_labels_that_is_none_below_1_is_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match=r"noise=.* \[0, 1\); 1/5 flips"):
-        Composition(noise=rate)
-
-
 def test_a_single_class_cannot_be_flipped():
     ones = replace(
         DIGITS, train_labels=torch.zeros_like(DIGITS.train_labels), class_names=("only",)

@@ -41,15 +41,6 @@ def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
     assert splits.class_names == tuple("0123456789")
 
 
-def test_the_statistics_are_those_of_the_training_images_kept():
-    whole, part = load("digits"), load("digits", limit=100)
-    for data in (whole, part):
-        levels = data.train_inputs.double() / 255
-        assert data.mean == pytest.approx([levels.mean().item()], abs=1e-12)
-        assert data.std == pytest.approx([levels.std(correction=0).item()], abs=1e-12)
-    assert whole.mean != part.mean
-
-
 @pytest.mark.parametrize(("name", "whole"), OF_MERGED.items())
 def test_merged_classes_are_those_of_the_whole_data_set(name, whole, monkeypatch):
     classes = {"mnist": 10, "cifar10": 10, "cifar100": 100}[whole]

@@ -158,17 +158,6 @@ def test_what_are_no_examples_is_refused_with_what_was_found(returned, kind):
     assert str(refusal.value).startswith("data_returned:load")
 
 
-def test_what_the_function_raises_is_passed_on(returned):
-    def broken():
-        raise OSError("no such file of mine")
-
-    with pytest.raises(sb.DataError):
-        returned(None)
-    sys.modules["data_returned"].load = broken
-    with pytest.raises(OSError, match="no such file of mine"):
-        load("data_returned:load")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -9,8 +9,7 @@ from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
 from selective_backprop_lab.records import schema
-from selective_backprop_lab.records.lines import encode
-from selective_backprop_lab.records.pack import PACK, pack
+from selective_backprop_lab.records.lines import PACK, encode, pack
 from selective_backprop_lab.records.schema import (
     pack_finished,
     read_run,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 import selective_backprop_lab as lab
-from selective_backprop_lab.records.frame import COLUMNS, frame, frame_of
+from selective_backprop_lab.records.frame import COLUMNS, frame_of
 from selective_backprop_lab.records.lines import decode, encode
 from selective_backprop_lab.records.schema import (
     SCHEMA,
@@ -105,10 +105,6 @@ def test_a_file_cut_anywhere_after_its_header_is_read_up_to_its_last_whole_line(
     whole = content[:cut].count(b"\n") - 1
     assert run.points == tuple(points[:whole])
     assert not run.finished
-
-
-def test_zeros_that_a_power_cut_leaves_behind_are_a_line_cut_off(write):
-    assert read_run(write(*lines_of(end=False), b"\0" * 512)).points == ()
 
 
 @pytest.mark.parametrize("content", [b"", b'{"kind": "run", "sch'])
@@ -247,7 +243,7 @@ DEMO = ROOT / "records" / "demo"
 
 
 def test_a_row_is_an_evaluation_and_every_column_is_described():
-    runs, found = read_runs(DEMO), frame(DEMO)
+    runs, found = read_runs(DEMO), lab.frame(DEMO)
     assert list(found.columns) == list(COLUMNS)
     assert len(found) == sum(len(run.points) for run in runs)
     run, rows = runs[0], found[found.run == runs[0].name]
@@ -255,10 +251,6 @@ def test_a_row_is_an_evaluation_and_every_column_is_described():
     assert [*rows.evaluation] == list(range(len(run.points)))
     assert {*rows.seed} == {run.header.seed}
     assert {*rows.arm} == {run.header.arm}
-
-
-def test_the_lab_s_door_is_the_frame():
-    assert lab.frame is frame
 
 
 @pytest.mark.parametrize(

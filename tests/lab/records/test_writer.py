@@ -48,14 +48,6 @@ def test_a_finished_record_is_not_overwritten(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_finished_record_that_is_replaced_on_request_is_kept_aside(tmp_path):
-    path = record(tmp_path, [fixture_point()], end=True)
-    before = path.read_bytes()
-    record(tmp_path, [], end=True, replace=True)
-    assert path.with_name(path.name + ".replaced").read_bytes() == before
-    assert read_run(path).points == ()
-
-
 def test_unfinished_records_make_room_and_are_all_kept(tmp_path):
     contents = []
     for count in range(3):

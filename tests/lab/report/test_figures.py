@@ -129,12 +129,6 @@ def test_of_a_crowd_every_strategy_has_a_row_and_those_that_end_lowest_have_curv
     assert [text.count(f"arm {number}") for number in range(9)] == [3] * 5 + [1] * 4
     assert text.count("traditional") == 3
     assert "lowest strategies only" in text
-    assert "lowest strategies only" not in drawn(crowd(9))  # which is no crowd
-
-
-def test_an_error_far_above_the_rest_is_a_number_at_the_edge(drawn):
-    assert "99.0 ▸" in drawn([*crowd(6), fixture_run("awful", errors=[99.0])])
-    assert "▸" not in drawn(crowd(6))
 
 
 def test_several_lengths_are_marked_each_and_unfinished_runs_are_named(drawn):

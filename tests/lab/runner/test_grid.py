@@ -131,20 +131,6 @@ def test_runs_that_another_process_trains_are_waited_for_and_trained_only_if_it_
     assert not [path for path in tmp_path.iterdir() if "replaced" in path.name]
 
 
-def test_what_is_run_again_stays_beside_it(tmp_path):
-    plan = fixture_plan(epochs=1, evaluations=1)
-
-    def run(**options):
-        return run_grid([plan], RunStore(tmp_path), jobs=2, **options)
-
-    (first,) = run()
-    written = first.path.read_bytes()
-    (again,) = run(replace=True)
-    assert untimed(list(again.points)) == untimed(list(first.points))
-    (kept,) = (path for path in tmp_path.glob("*.replaced") if ".jsonl" in path.name)
-    assert kept.read_bytes() == written
-
-
 HEAD = {"5.weight", "5.bias"}  # the perceptron's last layer
 
 
@@ -173,27 +159,12 @@ def test_every_seed_and_strategy_begins_with_one_net_but_for_its_last_layer(plan
     assert same_tensors(second, third)
 
 
-def test_the_net_is_that_of_a_traditional_run_on_its_own_data(plan, tmp_path):
-    store, before = RunStore(tmp_path), plan.pretraining
-    run = TrainingRun(before, store.data(before))
-    while not run.finished:
-        run.advance()
-    assert (before.recipe.data, run.meter.updates) == ("digits:0-4", 2 * 12)
-    assert same_tensors(store.weights(plan), run.model.state_dict())
-
-
 def test_a_net_that_cannot_be_read_is_named_with_what_to_do(plan, tmp_path):
     RunStore(tmp_path).weights(plan)
     (path,) = tmp_path.glob("*.weights")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(sb.RecordError, match=rf"{path.name}: .*Move that file away"):
         RunStore(tmp_path).weights(plan)
-
-
-def test_a_net_that_cannot_be_written_is_named_with_what_to_do(plan, tmp_path):
-    (tmp_path / "taken").write_text("mine")
-    with pytest.raises(sb.RecordError, match=r"weights cannot be written .*another folder"):
-        RunStore(tmp_path / "taken").weights(plan)
 
 
 def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_path):
@@ -212,6 +183,6 @@ def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_pa
 
 def test_a_net_for_images_of_another_size_is_refused_before_it_is_trained(plan, tmp_path):
     wrong = replace(plan, pretrained="mnist1d")
-    with pytest.raises(sb.ConfigurationError, match=r"mnist1d have the shape \(40,\).* \(1, 8, 8\)"):
+    with pytest.raises(sb.ConfigurationError, match=r"have the shape \(40,\).* \(1, 8, 8\)"):
         RunStore(tmp_path).weights(wrong)
     assert not list(tmp_path.iterdir())

@@ -122,7 +122,7 @@ def test_what_waits_to_be_counted_is_bounded(monkeypatch):
     assert follower.columns["selected"].tolist() == [4] * 5 + [0] * 5
 
 
-@pytest.mark.parametrize("arm", ["traditional", "stale-sb", "kath18-loss", "proxy-sb", "el2n"])
+@pytest.mark.parametrize("arm", ["stale-sb", "proxy-sb", "el2n"])
 def test_counts_add_up_to_those_of_the_run(arm):
     plan = replace(fixture_plan(arm, young=0.5), probes=(Selections(),))
     run = TrainingRun(plan, few_digits(), log_examples=True)

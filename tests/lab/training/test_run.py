@@ -168,13 +168,6 @@ def test_a_length_that_is_not_positive_and_finite_is_refused(length):
         fixture_plan(**length)
 
 
-def test_a_plan_without_evaluations_or_of_an_unknown_arm_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="evaluations=0: a run needs at least"):
-        fixture_plan(evaluations=0)
-    with pytest.raises(sb.ConfigurationError, match="there is no strategy 'best'"):
-        fixture_plan("best")
-
-
 def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
     seldom, often = (carry_out(fixture_plan(evaluations=count)) for count in (1, 7))
     assert same_tensors(seldom.model.state_dict(), often.model.state_dict())
