@@ -202,12 +202,9 @@ def macro_recall(runs: pd.DataFrame) -> pd.Series:
 
 def rare_recall(runs: pd.DataFrame) -> pd.Series:
     """Return the mean recall, in percent, of the three classes that are rarest in training."""
-
-    def recall(errors: np.ndarray, shares: np.ndarray) -> float:
-        rarest = np.argsort(shares, kind="stable")[:_RAREST]
-        return 100.0 - float(np.mean(errors[rarest]))
-
-    return _by_class(runs, recall)
+    return _by_class(
+        runs, lambda errors, shares: 100 - errors[shares.argsort(kind="stable")[:_RAREST]].mean()
+    )
 
 
 def area_under_curve(runs: pd.DataFrame) -> pd.Series:

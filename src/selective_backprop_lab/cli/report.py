@@ -78,12 +78,12 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     return problems
 
 
-Packed = Annotated[
-    list[Path], typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them.")
-]
-
-
-def pack(folders: Packed) -> None:
+def pack(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
+    ],
+) -> None:
     """Move finished records of a folder into one file, compressed.
 
     This pack takes a tenth of the space. Commands that read records also read it, and xzcat prints

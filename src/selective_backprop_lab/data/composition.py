@@ -66,27 +66,19 @@ class Composition:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("skew", "copies"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise sb.ConfigurationError(
-                    f"{name}={getattr(self, name)}: the exponent must be at least 0, and finite; "
-                    "0 changes nothing, 1 is Zipf's law"
-                )
-        if self.near_copies and not self.copies:
-            raise sb.ConfigurationError(
-                f"near_copies={self.near_copies}: there are no copies to shift; give copies=1"
-            )
-        if self.noise_kind is not NoiseKind.UNIFORM and not self.noise:
-            raise sb.ConfigurationError(
-                f"noise_kind={self.noise_kind}: there are no wrong labels; give noise=1/5, say"
-            )
-        if self.places is not None and self.places < 1:
-            raise sb.ConfigurationError(f"places={self.places}: at least 1 is needed")
-        if not 0.0 <= self.noise < 1.0:
-            raise sb.ConfigurationError(
-                f"noise={self.noise}: the share of the training labels to flip must be in "
-                "[0, 1); 1/5 flips a fifth"
-            )
+        exponent = "the exponent must be at least 0, and finite; 0 changes nothing, 1 is Zipf's law"
+        share = "the share of the training labels to flip must be in [0, 1); 1/5 flips a fifth"
+        none, uniform = "there are no copies to shift; give copies=1", NoiseKind.UNIFORM
+        for name, fits, wanted in (
+            ("skew", 0.0 <= self.skew < math.inf, exponent),
+            ("copies", 0.0 <= self.copies < math.inf, exponent),
+            ("near_copies", self.copies or not self.near_copies, none),
+            ("noise_kind", self.noise or self.noise_kind is uniform, "there are no wrong labels"),
+            ("places", self.places is None or self.places >= 1, "at least 1 is needed"),
+            ("noise", 0.0 <= self.noise < 1.0, share),
+        ):
+            if not fits:
+                raise sb.ConfigurationError(f"{name}={getattr(self, name)}: {wanted}")
         Augmentation(shift=self.near_copies)
 
     def __call__(self, data: LabData) -> LabData:

@@ -193,18 +193,16 @@ def _run(path: Path, content: bytes) -> Run:
         entry = _parse(line, where)
         if end is not None:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
-        match entry.pop("kind", None):
-            case "point":
-                points.append(_read_entry(Point, entry, where))
-            case "observation":
-                observations.append(_read_entry(Observation, entry, where))
-            case "end":
-                with _placed(where):
+        with _placed(where):
+            match entry.pop("kind", None):
+                case "point":
+                    points.append(read_fields(Point, entry))
+                case "observation":
+                    observations.append(read_fields(Observation, entry))
+                case "end":
                     end = read_value(entry, _READ["end"], "end")
-            case other:
-                raise sb.RecordError(
-                    f"{where}: kind is {other!r}, expected 'point', 'observation' or 'end'."
-                )
+                case other:
+                    raise ValueError(f"kind is {other!r}, expected 'point', 'observation' or 'end'")
     run = Run(
         header=header, points=tuple(points), observations=tuple(observations), end=end, path=path
     )
@@ -295,17 +293,12 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
                 f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: this is not a "
                 "record's first line, or a version with another schema wrote it."
             )
-    header = _read_entry(Header, entry, where)
     with _placed(where):
+        header = read_fields(Header, entry)
         read_value(header.identity, IDENTITY, "identity", needed=True)
         for name in ("config", "hardware"):
             read_value(getattr(header, name), _READ[name], name)
     return header
-
-
-def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
-    with _placed(where):
-        return read_fields(kind, entry)
 
 
 @contextmanager

@@ -44,7 +44,9 @@ def write_report(
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters["address"] = _address
+    environment.filters["address"] = lambda figure: (
+        f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
+    )
     page = environment.get_template("page.html.j2").render(
         measure=measure_of(comparison),
         headline=headline(comparison),
@@ -68,10 +70,6 @@ def write_report(
     with replacing(path) as file:
         # A command line may hold characters that cannot be encoded; they become "?".
         file.write(page.encode(errors="replace"))
-
-
-def _address(figure: Figure) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
 
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]

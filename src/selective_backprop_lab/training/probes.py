@@ -30,10 +30,7 @@ class Probe(ABC):
     """What to look for in a run; a frozen dataclass, which records name by its `repr`."""
 
     def select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:  # noqa: B027
-        """Note the rows of a training batch, by their indices in the data set, on the CPU.
-
-        The run's time includes this, but not `look`.
-        """
+        """Note a training batch by its rows' indices, on the CPU; the run's time includes this."""
 
     @abstractmethod
     def look(
