@@ -18,10 +18,8 @@ from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.shapes import Float64, Int64, Shaped
 from selective_backprop_lab.training.probes import Probe
 
-CLOCKS = ("seconds", "cpu_seconds")
-"""The axes that depend on the machine."""
-Pick = Callable[[Any], float]
-"""Takes one number out of a row of what a probe saw."""
+CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
+Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw
 
 
 def over_seeds(values: pd.Series) -> Estimate:

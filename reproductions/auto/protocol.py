@@ -55,6 +55,8 @@ SMOOTHED = (
     *(GIVES_UP, f"{BRIEF}+smoothing-0.3"),
 )
 """Strengths of smoothing beside `auto`, and other ends of selection."""
+ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED)))
+"""All strategies of the study, as tables have them."""
 TUNING_SEEDS = (900, 901, 902)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
@@ -68,8 +70,7 @@ UNITS = {  # a column of the lab's frame, and what it is multiplied by
 }
 
 
-Cell = tuple[str, Budget]
-"""A strategy and a length."""
+Cell = tuple[str, Budget]  # a strategy and a length
 
 
 @dataclass(frozen=True)

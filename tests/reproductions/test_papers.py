@@ -46,7 +46,7 @@ TABLES = {"table-1": "paper 1.1×", "tuning": "at 0.05", "small-gradients": "cor
 def test_every_figure_is_drawn_and_written_from_records(made, name):
     out, said, _ = made
     page = (out / f"{name}.md").read_text(encoding="utf-8")
-    assert page.startswith(f"## {name}: {FIGURES[name].title}\n")
+    assert page.startswith(f"## {name}: {FIGURES[name].reported.title}\n")
     assert all(quote.text in page for quote in FIGURES[name].reported.quotes.values())
     claims = name not in UNJUDGED
     assert ("| of | claim | verdict | measured |" in page) == claims

@@ -68,12 +68,12 @@ class Composition:
     def __post_init__(self) -> None:
         exponent = "the exponent must be at least 0, and finite; 0 changes nothing, 1 is Zipf's law"
         share = "the share of the training labels to flip must be in [0, 1); 1/5 flips a fifth"
-        none, uniform = "there are no copies to shift; give copies=1", NoiseKind.UNIFORM
+        none, right = "no copies to shift; give copies=1", "no labels are wrong; give noise=1/5"
         for name, fits, wanted in (
             ("skew", 0.0 <= self.skew < math.inf, exponent),
             ("copies", 0.0 <= self.copies < math.inf, exponent),
             ("near_copies", self.copies or not self.near_copies, none),
-            ("noise_kind", self.noise or self.noise_kind is uniform, "there are no wrong labels"),
+            ("noise_kind", self.noise or self.noise_kind is NoiseKind.UNIFORM, right),
             ("places", self.places is None or self.places >= 1, "at least 1 is needed"),
             ("noise", 0.0 <= self.noise < 1.0, share),
         ):
