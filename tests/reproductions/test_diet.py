@@ -4,13 +4,12 @@ import pytest
 import torch
 from fixture_lab import few_digits
 from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
-from fixture_runs import fixture_point, fixture_run
+from fixture_runs import fixture_run
 
 from reproductions.diet_sb import figures as diet
 from reproductions.evidence import Evidence
 from reproductions.probes import pack
 from selective_backprop_lab.analysis.verdict import Verdict
-from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, OPEN = Verdict
@@ -24,16 +23,6 @@ def test_the_ratios_that_are_claimed_are_those_of_the_quoted_seconds():
         ratio = diet.SECONDS[claim.arms[0]] / diet.SECONDS["traditional"]
         assert claim.remark == f"; the poster {ratio:.2f}"
         assert diet.TABLE[claim.arms[0]] == claim.of
-
-
-def test_the_time_of_an_epoch_leaves_warm_up_and_preparation_out():
-    made = {"phases": {"prepare": 5.0}}
-    points = fixture_point(0.2, seconds=9.0, **made), fixture_point(1.0, seconds=17.0, **made)
-    run = replace(fixture_run(), points=points)
-    assert [*diet.per_epoch(frame_of([run]), 10)] == pytest.approx([1.0])
-    assert [*diet.preparing(frame_of([run]))] == [5.0]
-    once = frame_of([replace(run, points=points[-1:])])
-    assert [*diet.per_epoch(once, 10)] == pytest.approx([1.2])
 
 
 def observed(name, numbers):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from reproductions.drawing import draw_images
 from reproductions.jiang2019 import inside
-from reproductions.measures import follow, lowest, over_training, overlap, standing
+from reproductions.measures import follow, lowest, over_training
 from reproductions.papers import FIGURES
-from reproductions.probes import LossRanks, pack, unpack
+from reproductions.probes import LossRanks, pack
 from selective_backprop_lab.analysis.verdict import Verdict
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation
@@ -83,11 +83,6 @@ NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
 SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])
 
 
-@given(st.lists(st.integers(0, 65535)))
-def test_numbers_come_back_as_they_were_packed(numbers):
-    assert unpack(pack(torch.tensor(numbers, dtype=torch.int64))).tolist() == numbers
-
-
 @given(NUMBERS, SHARES)
 def test_the_lowest_fill_their_share_and_those_that_tie_divide_what_is_left(numbers, share):
     found = lowest(torch.tensor(numbers), share).tolist()
@@ -96,24 +91,6 @@ def test_the_lowest_fill_their_share_and_those_that_tie_divide_what_is_left(numb
     for number, part in zip(numbers, found, strict=True):
         lower, equal = sum(n < number for n in numbers), numbers.count(number)
         assert part == pytest.approx(min(1.0, max(0.0, (room - lower) / equal)))
-
-
-@given(NUMBERS, SHARES, st.randoms(use_true_random=False))
-def test_overlap_is_all_nothing_or_what_chance_gives_in_any_order(numbers, share, random):
-    one, two = (torch.tensor(random.sample(numbers, len(numbers))) for _ in range(2))
-    order = random.sample(range(len(numbers)), len(numbers))
-    there, back = overlap(one, two, share), overlap(two, one, share)
-    assert overlap(one[order], two[order], share) == pytest.approx(there) == pytest.approx(back)
-    rising = torch.arange(8)
-    assert overlap(rising, 2 * rising, 0.25) == 100
-    assert overlap(rising, -rising, 0.25) == 0
-    assert overlap(rising, torch.zeros(8), 0.25) == 25
-
-
-@given(NUMBERS)
-def test_a_standing_counts_what_is_lower_and_half_of_what_is_equal(numbers):
-    expected = [sum(n < m for n in numbers) + numbers.count(m) / 2 for m in numbers]
-    assert standing(torch.tensor(numbers)).tolist() == expected
 
 
 def test_a_number_is_followed_over_the_length_of_a_run_and_averaged_from_a_share_of_it_on():

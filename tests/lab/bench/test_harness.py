@@ -22,12 +22,7 @@ from selective_backprop_lab.bench.harness import (
     strategies_of,
 )
 from selective_backprop_lab.bench.rounds import LEAST, summarise, take_rounds
-from selective_backprop_lab.bench.workload import (
-    all_scorers,
-    bench_recipe,
-    made_up,
-    make_workload,
-)
+from selective_backprop_lab.bench.workload import all_scorers, bench_recipe, made_up, make_workload
 from selective_backprop_lab.recipe import Precision
 
 AGREEMENT = sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)
@@ -144,14 +139,6 @@ def test_an_epoch_of_a_strategy_trains_on_full_batches_and_scores_whole_windows(
     assert ("score" in spent.phases) == (name == "selective-backprop")
 
 
-def test_an_epoch_of_plain_training_takes_each_batch_and_its_phases_are_timed_afresh(workload):
-    loops = TimedLoops(workload)
-    assert list(loops.traditional()) == [workload.batch_size] * 12
-    one, other = (loops.timed(loops.traditional) for _ in range(2))
-    assert set(one.phases) == set(other.phases) == {"load", "forward", "backward", "step", "other"}
-    assert one.rows == other.rows == workload.examples
-
-
 def test_a_scorers_pass_is_run_in_its_precision_and_held_against_the_full_one(workload):
     seen, loops = [], TimedLoops(workload)
     hook = workload.model.register_forward_hook(lambda *each: seen.append(each[-1].dtype))
@@ -246,13 +233,6 @@ def test_scorers_score_as_training_computes_but_the_one_named_by_the_other_preci
     scorers.pop("quantized", None)  # where torchao is installed
     assert list(scorers) == ["forward", other]
     assert [scored_in for _, scored_in in scorers.values()] == [precision, other]
-
-
-def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():
-    one, other = made_up("3x9x9/4", 20), made_up("3x9x9/4", 20)
-    assert torch.equal(one.train_inputs, other.train_inputs)
-    assert one.train_labels.unique().tolist() == [0, 1, 2, 3]
-    assert made_up("3x9x9", 20).classes == 10
 
 
 @pytest.mark.parametrize("shape", ["3x8x9", "0x8x8", "3x8x8/0"])

@@ -130,24 +130,15 @@ def test_what_is_composed_never_changes_between_versions_or_platforms():
         ({"copies": 1.0, "near_copies": -1}, "-1 pixels"),
         ({"places": 0}, "places=0"),
         ({"noise_kind": NoiseKind.NEIGHBOUR}, "noise=1/5"),
+        ({"noise": 1.0}, r"noise=1.0.*\[0, 1\)"),
+        ({"places": 2000}, "places, or copies=1"),
+        ({"skew": 3.0, "places": 100}, "skew=3.0 leaves no place"),
+        ({"copies": 1.0, "near_copies": 9}, "shift is 9 pixels"),
     ],
 )
-def test_settings_out_of_range_are_refused(asked, named):
+def test_what_is_out_of_range_or_what_the_data_cannot_give_is_refused(asked, named):
     with pytest.raises(sb.ConfigurationError, match=named):
-        Composition(**asked)
-
-
-@pytest.mark.parametrize(
-    ("composition", "named"),
-    [
-        (Composition(places=2000), "places, or copies=1"),
-        (Composition(skew=3.0, places=100), "skew=3.0 leaves no place"),
-        (Composition(copies=1.0, near_copies=9), "shift is 9 pixels"),
-    ],
-)
-def test_what_the_data_cannot_give_is_refused(composition, named):
-    with pytest.raises(sb.ConfigurationError, match=named):
-        composition(DIGITS)
+        Composition(**asked)(DIGITS)
 
 
 @given(rate=st.floats(0.0, 1.0, exclude_max=True), seed=st.integers(-5, 2**40))

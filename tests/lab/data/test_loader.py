@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import (
-    InMemoryDataset,
-    make_loader,
-)
+from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
 from selective_backprop_lab.data.splits import Splits
 
 AUGMENTATION = Augmentation(shift=1, flip=True, cutout=2)
@@ -76,15 +73,6 @@ def test_an_epoch_is_the_same_whatever_was_iterated_before_it():
     next(iter(resumed))
     assert same(epoch_of(resumed, 1), epochs[1])
     assert not same(epochs[1], epochs[2])
-
-
-def test_not_shuffled_epochs_differ_in_their_augmentation_alone():
-    loader = make_loader(data_of(), batch_size=4, seed=5, augmentation=AUGMENTATION, shuffle=False)
-    first, second = epoch_of(loader, 0), epoch_of(loader, 1)
-    assert not same(first, second)
-    for batches in (first, second):
-        labels = torch.cat([labels for _, labels in batches])
-        assert torch.equal(labels, data_of().train_labels)
 
 
 def test_test_images_come_in_order_with_the_training_images_statistics():

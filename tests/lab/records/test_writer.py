@@ -19,15 +19,6 @@ def record(folder, points, *, end, **options):
     return writer.path
 
 
-def test_what_is_recorded_is_read_back(tmp_path):
-    points = [fixture_point(0.5), fixture_point(1.0)]
-    run = read_run(record(tmp_path / "deep" / "er", points, end=True))
-    assert run.header == HEADER
-    assert run.points == tuple(points)
-    assert run.finished
-    assert run.end["meters"] == {"peak_memory": 1.5}
-
-
 def test_every_line_is_on_the_disk_when_the_writer_returns(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)

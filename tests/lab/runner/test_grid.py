@@ -11,7 +11,6 @@ from fixture_sessions import open_session
 
 import selective_backprop as sb
 from selective_backprop_lab.recipe import RECIPES
-from selective_backprop_lab.records.example_history import read_examples
 from selective_backprop_lab.records.files import locked
 from selective_backprop_lab.runner import grid
 from selective_backprop_lab.runner.grid import RunStore, run_grid
@@ -31,28 +30,6 @@ def test_runs_that_share_a_gpu_are_recorded_as_such(jobs, device, shared, tmp_pa
     with pytest.raises(ZeroDivisionError) as found:
         run_grid(plans, RunStore(tmp_path), jobs=jobs)
     assert found.value.args == (shared, shared)
-
-
-def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tmp_path):
-    plans = [
-        fixture_plan(arm, seed=seed, cost=cost, evaluations=2)
-        for arm in ("traditional", "low-k")
-        for seed in (0, 1)
-        for cost in (1.0, 2.0)
-    ]
-    heard = []
-    runs = run_grid(plans, RunStore(tmp_path), watch=lambda *of: heard.append(of))
-    turns = [(plan.seed, plan.length.value) for plan, _ in heard]
-    assert turns == [turn for turn in dict.fromkeys(turns) for _ in range(4)]
-    assert len(turns) == 2 * len(plans)
-    for plan, run in zip(plans, runs, strict=True):
-        assert (run.header.arm, run.header.seed) == (plan.arm, plan.seed)
-        assert run.points == tuple(point for other, point in heard if other == plan)
-        assert len(read_examples(run.path)) == len(few_digits().train_labels)
-    heard.clear()
-    again = run_grid(plans, RunStore(tmp_path), jobs=2, watch=lambda *of: heard.append(of))
-    assert heard == [(plan, None) for plan in plans]
-    assert [run.points for run in again] == [run.points for run in runs]
 
 
 @pytest.mark.usefixtures("signals_as_usual")

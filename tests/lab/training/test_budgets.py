@@ -145,21 +145,6 @@ def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows,
     assert learning_rates == along_the_cosine(shares)
 
 
-@pytest.mark.parametrize(
-    ("arm", "shares"),
-    [
-        # A second for each forward pass: the update's own lies ahead, the scoring before it not.
-        ("traditional", [n / 12 for n in range(12)]),
-        ("random-scored", [3 / 12, 7 / 12, 11 / 12]),
-    ],
-)
-def test_twelve_seconds(monkeypatch, learning_rates, arm, shares):
-    clock = MeteredClock(monkeypatch)
-    model = name_watched(monkeypatch, clock.tick)
-    carry_out(paced(arm, ScheduleBasis.RUN, seconds=12.0, model=model))
-    assert learning_rates == along_the_cosine(shares)
-
-
 @pytest.mark.parametrize("epochs", [2, 8])
 def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
     monkeypatch, learning_rates, epochs
