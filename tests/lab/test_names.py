@@ -54,21 +54,6 @@ def test_what_was_meant_is_named_with_all_that_there_are(find, typed, meant):
     assert all(name in str(refused.value) for name in known)
 
 
-def test_of_what_is_like_no_name_nothing_is_said_to_be_meant():
-    with pytest.raises(
-        sb.ConfigurationError, match=r"^there is no pet 'zebra'; there are cat, dog$"
-    ):
-        find_name("pet", "zebra", ["cat", "dog"])
-
-
-NET = """
-from torch import nn
-
-def make(channels, classes, side):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, {width}), nn.Linear({width}, classes))
-"""
-
-
 def test_a_net_of_the_lab_has_none_and_neither_has_what_is_not_there():
     assert fingerprint("small_cnn") is None
     assert fingerprint("digits:0-4") is None

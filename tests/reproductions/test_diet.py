@@ -38,18 +38,6 @@ def observed(name, numbers):
     return Evidence(SCALE, tuple(found))
 
 
-def test_the_combined_rank_is_that_of_scores_and_selections_together():
-    scores = [torch.arange(256)] * 2
-    counts = [torch.arange(256).flip(0) // 8] * 2
-    (table,) = diet.lowest_table(observed("diet-images", (counts, scores)))
-    rows = {row[0]: row for row in table.rows}
-    assert rows["lowest EL2N"][1] == "20"
-    assert float(rows["lowest EL2N"][2]) == pytest.approx(sum(c // 8 for c in range(236, 256)) / 20)
-    assert float(rows["all images"][2]) == pytest.approx(15.5)
-    # Opposed orders leave every example about as high: the twenty are no longer the lowest scores.
-    assert int(rows["lowest combined rank"][1]) < 20
-
-
 @pytest.mark.parametrize(("sign", "verdict"), [(1, HOLDS), (-1, FAILS)])
 def test_classes_are_judged_by_whether_both_skip_the_same(sign, verdict):
     labels = few_digits().train_labels

@@ -7,7 +7,7 @@ from fixture_runs import fixture_comparison, fixture_point, fixture_run, fixture
 from rich.console import Console
 
 from selective_backprop_lab.analysis.findings import conclusion
-from selective_backprop_lab.analysis.summary import comparison_table, records_table
+from selective_backprop_lab.analysis.summary import comparison_table
 
 
 def to_markdown(comparison):
@@ -73,16 +73,6 @@ def test_each_arm_has_its_gain_over_the_best_plain_training_up_to_its_cost_and_a
     notes = " ".join(table.notes)
     assert "Holm's correction for 2 gains" in notes
     assert "chosen on the same seeds" in notes
-
-
-def test_records_are_listed_finished_or_not():
-    rows = records_table(
-        fixture_comparison([fixture_run(), fixture_run(seed=1, finished=False)])
-    ).rows
-    assert [row[1:4] for row in rows] == [
-        ["traditional", "0", "finished"],
-        ["traditional", "1", "unfinished"],
-    ]
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():

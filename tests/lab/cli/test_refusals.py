@@ -60,10 +60,8 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, line, said):
     [
         ("compare --epochs 0", "--epochs"),
         ("compare --lr fast", "--lr"),
-        ("compare --noise loud", "loud is no number such as 1/3 or 0.25"),
         ("compare --rate nan", "nan is no number such as 1/3 or 0.25"),
         ("compare --colour", "--colour"),
-        ("compare digits", "digits"),
         ("train --seed=-1", "--seed"),
         ("report", "RUNS"),
         ("repeat", "repeat"),

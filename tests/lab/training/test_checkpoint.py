@@ -30,20 +30,6 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_is_saved_is_loaded(kept):
-    assert kept.load() is None
-    state = {
-        "weights": torch.arange(3.0),
-        "points": [{"error": 1.5}],
-        "none": None,
-        "pair": (1, "a"),
-    }
-    kept.save(state)
-    found = state_of(kept)
-    assert torch.equal(found.pop("weights"), state.pop("weights"))
-    assert found == state
-
-
 def test_the_last_and_the_one_before_are_there_and_no_other(kept, tmp_path):
     for number in range(4):
         kept.save({"number": number})
