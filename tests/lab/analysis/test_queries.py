@@ -135,9 +135,10 @@ def test_costs_that_differ_by_a_last_batch_are_equal():
     assert rival(lengths("traditional", 10.6, [5.0, 5.3, 5.1]) + own).empty
 
 
-def test_unfinished_runs_do_not_count():
+@pytest.mark.parametrize("lost", [{"finished": False}, {"finals": [1.0, math.nan, 1.0]}])
+def test_runs_that_are_unfinished_or_diverged_do_not_count(lost):
     plain = lengths("traditional", 10.0, [5.0, 5.0, 5.0])
-    plain += lengths("traditional", 5.0, [1.0, 1.0, 1.0], finished=False)
+    plain += lengths(**{"arm": "traditional", "cost": 5.0, "finals": [1.0, 1.0, 1.0]} | lost)
     assert {*rival(plain + lengths("top-k", 10.0, [4.0, 4.0, 4.0])).length} == {10.0}
 
 

@@ -43,12 +43,11 @@ def test_traditional_training_of_a_budget_is_that_of_as_many_epochs_to_the_last_
 
 
 def test_the_warm_up_is_a_share_of_its_own_budget():
-    budget = 4.0
-    points = carry_out(fixture_plan(cost=budget, warmup=1 / 4, evaluations=200)).points
-    young = [point for point in points if point.cost < budget / 4]
+    points = carry_out(fixture_plan(cost=4.0, warmup=1 / 4, evaluations=200)).points
+    young = [point for point in points if point.cost < 1.0]
     assert {point.scored for point in young} == {BATCH}  # the check of the very first batch
     assert all(point.trained == point.candidates for point in young)
-    old = [point for point in points if point.cost > budget / 2]
+    old = [point for point in points if point.cost > 2.0]
     assert all(point.scored > BATCH for point in old)
     assert points[-1].trained < points[-1].candidates
 

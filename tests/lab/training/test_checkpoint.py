@@ -21,7 +21,6 @@ def kept(tmp_path):
 
 
 def state_of(kept):
-    """The state that is loaded; None where there is none."""
     found = kept.load()
     return None if found is None else found[1]
 
