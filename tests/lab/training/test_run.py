@@ -195,8 +195,8 @@ DIFFERENT += ["kath18-loss-gated", "kakurenbo", "easy-skip"]
 
 
 @pytest.mark.parametrize("arm", DIFFERENT)
-def test_arms_of_every_kind_go_on_from_their_state_bit_for_bit(arm):
-    plan, data = fixture_plan(arm), few_digits()
+def test_arms_of_every_kind_and_probes_go_on_from_their_state_bit_for_bit(arm):
+    plan, data = replace(fixture_plan(arm), probes=(Restless(),)), few_digits()
     whole, states = states_of(plan, data, every=3)
     assert same_runs(gone_on(plan, data, states[len(states) // 2]), whole)
 
