@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_loaders import streams
-from fixture_scores import BOTH, Seeded, idle, in_order, make_linear, mappings, vectors
+from fixture_scores import Seeded, idle, in_order, make_linear, mappings, vectors
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
@@ -23,13 +23,12 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 
-@BOTH
-def test_an_ensemble_gives_the_mean_of_its_models(scores_of):
+def test_an_ensemble_gives_the_mean_of_its_models():
     loader = in_order(*vectors())
     whole = Seeded()
-    found = scores_of(loader, make_linear, whole.train, models=3)
+    found = sb.el2n_scores(loader, make_linear, whole.train, models=3)
     single = [
-        scores_of(loader, make_linear, Seeded(first).train, models=1).scores.tolist()
+        sb.el2n_scores(loader, make_linear, Seeded(first).train, models=1).scores.tolist()
         for first in range(3)
     ]
     each = list(zip(*single, strict=True))
@@ -37,18 +36,16 @@ def test_an_ensemble_gives_the_mean_of_its_models(scores_of):
     assert found.scores.tolist() == pytest.approx([statistics.fmean(one) for one in each])
 
 
-def costs(returns, models=3, scores_of=sb.el2n_scores, **options):
+def costs(returns, models=3, **options):
     loader = in_order(*vectors())
     train = Seeded(returns=returns).train
-    return scores_of(loader, make_linear, train, models=models, **options)
+    return sb.el2n_scores(loader, make_linear, train, models=models, **options)
 
 
 def test_training_of_known_cost_and_scoring_passes_are_charged_and_other_costs_refused():
-    grand = costs(lambda seed: 1.0, 1, sb.grand_scores, loss_fn=nn.CrossEntropyLoss())
     for found, cost, source in (
         (costs(lambda seed: 10), 3 * 10 + 3 / 3, "EL2N, 3 models.* 30 epochs"),
         (costs(lambda seed: 6.0 if seed else None), 1 + 2 * 6.0, "EL2N, 3 models.*not charged"),
-        (grand, 1 + 1, "GraNd, 1 model, 1 epoch"),
     ):
         assert found.cost == pytest.approx(cost)
         assert re.search(source, found.source)
@@ -79,7 +76,6 @@ class Grouped(BatchSampler):
 DATA = TensorDataset(*vectors())
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
@@ -96,12 +92,10 @@ DATA = TensorDataset(*vectors())
         ([1, 2], r"utils\.data\.DataLoader is needed"),
     ],
 )
-def test_a_loader_that_shuffles_drops_or_augments_is_refused_before_training(
-    scores_of, loader, message
-):
+def test_a_loader_that_shuffles_drops_or_augments_is_refused_before_training(loader, message):
     whole = Seeded()
     with pytest.raises(sb.LoaderError, match=message):
-        scores_of(loader, make_linear, whole.train)
+        sb.el2n_scores(loader, make_linear, whole.train)
     assert whole.seeds == []
 
 
@@ -113,12 +107,11 @@ def test_missing_values_that_stay_missing_are_no_augmentation():
     assert sb.el2n_scores(loader, make_linear, idle, models=1, outputs=outputs).cost == 1 / 3
 
 
-@BOTH
-def test_any_batch_can_be_scored_where_outputs_says_how(scores_of):
+def test_any_batch_can_be_scored_where_outputs_says_how():
     model = make_linear()
     outputs = lambda model, batch: (model(batch["x"]), batch["y"])  # noqa: E731
-    found = scores_of(mappings(), lambda: model, idle, models=1, outputs=outputs)
-    expected = scores_of(in_order(*vectors()), lambda: model, idle, models=1)
+    found = sb.el2n_scores(mappings(), lambda: model, idle, models=1, outputs=outputs)
+    expected = sb.el2n_scores(in_order(*vectors()), lambda: model, idle, models=1)
     torch.testing.assert_close(found.scores, expected.scores)
 
 
@@ -151,11 +144,10 @@ def test_scoring_leaves_random_streams_modes_and_buffers_as_they_were():
         assert model.inner[1].num_batches_tracked == 0
 
 
-@BOTH
-def test_a_batch_that_is_no_pair_is_refused_before_training(scores_of):
+def test_a_batch_that_is_no_pair_is_refused_before_training():
     whole = Seeded()
     with pytest.raises(sb.LossError, match=r"dict.* outputs="):
-        scores_of(mappings(), make_linear, whole.train)
+        sb.el2n_scores(mappings(), make_linear, whole.train)
     assert whole.seeds == []
 
 

@@ -89,8 +89,6 @@ COMBINATIONS = [
         sb.tail_sft(0.25, initial=torch.ones(4), max_age=2, schedule=LATER),
         *(EXCESS(REFERENCE, Recorded(2)), Top(0.25), LATER),
     ),
-    (sb.drop_zero(), FORWARD, sb.selectors.Nonzero()),
-    (sb.drop_zero(Recorded(4), schedule=LATER), Recorded(4), sb.selectors.Nonzero(), LATER),
 ]
 
 

@@ -247,7 +247,6 @@ class SelectiveStep:
             history=self._history,
             filing=self._joint,
             layout=self._layout,
-            exact=self._terms.exact,
             seed=(self._seed, self._counts["steps"], *ranks),
         )
         return next(buffer.route(Phase.SELECT, rows))

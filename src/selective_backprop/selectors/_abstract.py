@@ -76,8 +76,6 @@ class Terms:
         paced: whether the rule changes during training. If so, the length of training must be
             known, and the running selector must also inherit from `Paced`.
         confidence: whether `exp(-score)` is taken for the probability of the true class.
-        exact: whether a score of 0 stands for a gradient of 0. A row without a target then scores
-            0, and not as another row does.
     """
 
     rate: float
@@ -89,7 +87,6 @@ class Terms:
     promises: bool = True
     paced: bool = False
     confidence: bool = False
-    exact: bool = False
     history_type: type[History] = History
 
     def __post_init__(self) -> None:
