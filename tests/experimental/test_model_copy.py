@@ -9,7 +9,7 @@ from fixture_pipelined import step
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.experimental._model_copy import copy_model, tensors_of, update
+from selective_backprop.experimental._pipelined import copy_model, tensors_of, update
 
 INPUTS = fixture_data().tensors[0][:16]
 

@@ -48,7 +48,7 @@ def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_beg
 
 def test_what_the_scorer_within_remembers_is_saved_without_what_follows(tmp_path):
     running = counting()
-    assert running.state_dict()["cheap"]["scorer"] is None
+    assert running.state_dict()["scorer"] == {"count": 0}
     running.begin(of(3), None)
     waits = running.begin(of(3), None)
     state = running.state_dict()
@@ -164,13 +164,12 @@ def test_as_many_batches_are_begun_ahead_as_a_window_needs():
 @pytest.mark.parametrize(
     ("scorer", "device", "message"),
     [
-        (Ahead(Ahead(FORWARD, 8), 2), "cpu", "scores beside the training"),
         (sb.experimental.Pipelined(FORWARD, 2), "cpu", "CUDA.*cpu.*without Pipelined"),
         (sb.experimental.Pipelined(FORWARD, 2), "meta", "CUDA.*meta.*without Pipelined"),
         (sb.experimental.Pipelined(FORWARD, 2), None, "there is none"),
     ],
 )
-def test_another_inside_a_device_other_than_cuda_and_no_model_are_refused(scorer, device, message):
+def test_a_device_other_than_cuda_and_no_model_are_refused(scorer, device, message):
     model = None if device is None else fresh_net().to(device)
     with pytest.raises(sb.ConfigurationError, match=message):
         begin(scorer, model)

@@ -3,20 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_rate, check_whole, settle
-from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.context import Context, Running, Unchanging
 from selective_backprop._sampling.draws import Choice, Draw
 
 
-class RunningSelector(ABC):
+class RunningSelector(Running):
     """A selector at work in one training run; `AbstractSelector.start` returns it."""
 
     @abstractmethod
@@ -37,14 +35,6 @@ class RunningSelector(ABC):
             comes twice, unless the selector draws with replacement. With `Draw.EXACT`, there are
             `context.quota(len(scores))` positions, where `context` is what `start` was given.
         """
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the selector needs to continue later."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`."""
 
 
 class Paced(ABC):
@@ -111,16 +101,10 @@ class AbstractSelector(ABC):
 
 
 @dataclass(frozen=True)
-class Stateless(RunningSelector):
+class Stateless(Unchanging, RunningSelector):
     """A running selector that remembers nothing: `rule` is a function for its `select`."""
 
     rule: Callable[[Scores, History, torch.Generator], Choice]
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         return self.rule(scores, history, generator)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        Saved(state).fields()
