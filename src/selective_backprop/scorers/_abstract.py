@@ -152,9 +152,6 @@ class Delegating(RunningScorer):
 def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
     """Start a scorer; refuse it unless `Needs.remembers` says whether it overrides `recall`."""
     running = scorer.start(context)
-    check_instance(
-        f"what {type(scorer).__name__}.start returned", running, RunningScorer, "MyRunning()"
-    )
     recalls = type(running).recall is not RunningScorer.recall
     if recalls != scorer.needs.remembers:
         raise ConfigurationError(

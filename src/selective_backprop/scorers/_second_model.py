@@ -4,7 +4,6 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, final
 
 import torch
@@ -112,25 +111,19 @@ class Excess(AbstractScorer):
                 f"there are reference losses of {len(self.reference)} examples, but the data set "
                 f"has {context.examples}; one per example is needed"
             )
-        inner = start_scorer(self.scorer, context)
-        reference = None if self.reference is None else self.reference.losses
-        if self._recalls:
-            return Recalling(inner, partial(_recall_excess, inner, reference))
-        assert reference is not None
-        return _RunningExcess(reference, inner)
+        inner, given = start_scorer(self.scorer, context), self.reference
+        if not self._recalls:
+            assert given is not None
+            return _RunningExcess(given.losses, inner)
 
+        def recall(ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+            losses = inner.recall(ledger, epoch)
+            assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
+            excess = losses - (ledger.recorded.first() if given is None else given.losses)
+            excess.masked_fill_(excess.isnan(), torch.inf)  # the first loss is unknown
+            return excess.masked_fill_(losses == NO_TARGET, NO_TARGET)
 
-def _recall_excess(
-    inner: RunningScorer, reference: Tensor | None, ledger: Ledger, epoch: int
-) -> Float32[Tensor, " example"]:
-    """Return by how much remembered losses exceed the reference; infinity where one is unknown."""
-    if reference is None:
-        reference = ledger.recorded.first()
-    losses = inner.recall(ledger, epoch)
-    assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
-    excess = losses - reference
-    excess.masked_fill_(excess.isnan(), torch.inf)  # the first loss is unknown
-    return excess.masked_fill_(losses == NO_TARGET, NO_TARGET)
+        return Recalling(inner, recall)
 
 
 class _RunningExcess(Delegating):

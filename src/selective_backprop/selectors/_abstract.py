@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_rate, check_whole, settle
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
@@ -82,9 +81,6 @@ class Terms:
     def __post_init__(self) -> None:
         settle(self, check_rate, "rate")
         settle(self, check_whole, "history", least=0)
-        kind = self.history_type
-        if not (isinstance(kind, type) and issubclass(kind, History)):
-            raise ConfigurationError(f"history_type={kind!r} is no subclass of History")
 
 
 class AbstractSelector(ABC):
