@@ -66,7 +66,7 @@ SKEWED = replace(CLEAN, effective_classes=5.0)
 @pytest.fixture
 def found(monkeypatch):
     """Return a function that says what is to be found in the data."""
-    module = "selective_backprop.guide._advice.advise"
+    module = "selective_backprop.guide._advise"
     return lambda traits: monkeypatch.setattr(f"{module}.data_traits", lambda *_, **__: traits)
 
 

@@ -69,7 +69,7 @@ def test_a_share_of_the_list_is_one_of_the_data_set_and_of_losses_alone_nobody_k
         (np.array(["a text", "another"]), "the mean loss over its tokens"),
         (np.array([1.0, None]), "object holds no losses"),
         (torch.tensor([1j]), "complex64 holds no losses"),
-        (None, "remembers none"),
+        (None, "NoneType cannot"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(evidence, words):
@@ -120,7 +120,7 @@ def test_doubts_go_on_from_their_state_also_if_they_began_in_inference_mode(tmp_
     for each in (whole, later):
         each.note(torch.tensor([1]), outputs[:1], labels[:1])
     assert sb.guide.audit(later).suspicion.tolist() == sb.guide.audit(whole).suspicion.tolist()
-    with pytest.raises(sb.ConfigurationError, match="2 examples, this one has 3"):
+    with pytest.raises(sb.ConfigurationError, match=r"shape \(3\)"):
         sb.guide.Doubts(3).load_state_dict(first.state_dict())
 
 

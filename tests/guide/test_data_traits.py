@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide._advice.traits import estimate_wrong_labels
+from selective_backprop.guide._advise import estimate_wrong_labels
 from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader

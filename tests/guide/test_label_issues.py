@@ -28,7 +28,7 @@ def judged(logits, labels, loss_fn=LOSS_FN, **options):
     """Return what is found of logits and labels, whether or not the model learned them."""
     loader = DataLoader(TensorDataset(logits, labels), 4, **options)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("selective_backprop.guide._audit.label_issues.warn", lambda message: None)
+        patched.setattr("selective_backprop.guide._label_issues.warn", lambda message: None)
         return sb.guide.find_label_issues(MODEL, loader, loss_fn)
 
 
@@ -185,7 +185,7 @@ def test_a_model_that_returns_no_tensor_a_stream_and_a_collate_function_that_sor
     with pytest.raises(sb.BatchError, match="changes the order of examples"):
         judged(torch.randn(8, 3), torch.arange(8) % 3, collate_fn=by_size)
     loader = DataLoader(TensorDataset(LOGITS, LABELS), 2)
-    with pytest.raises(sb.ConfigurationError, match="outputs are a dict"):
+    with pytest.raises(sb.ConfigurationError, match="is no Tensor"):
         sb.guide.find_label_issues(
             MODEL, loader, LOSS_FN, outputs=lambda model, batch: ({"logits": batch[0]}, batch[1])
         )

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.guide import _near_images as near_images
-from selective_backprop.guide._near_images import correlate, link_images, shrink_images
+from selective_backprop.guide import _copies
+from selective_backprop.guide._copies import correlate, link_images, shrink_images
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -59,8 +59,8 @@ def test_flat_images_correlate_with_nothing_but_by_what_little_they_vary():
 
 
 def test_of_many_copies_in_one_cell_the_first_is_kept_though_few_are_compared(monkeypatch):
-    monkeypatch.setattr(near_images, "CELL_MOST", 40)
-    monkeypatch.setattr(near_images, "AT_ONCE", 7)
+    monkeypatch.setattr(_copies, "CELL_MOST", 40)
+    monkeypatch.setattr(_copies, "AT_ONCE", 7)
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(2, (600,), generator=generator)
     images = pictures(2)[rows] + torch.randn(600, 1, 24, 24, generator=generator)
