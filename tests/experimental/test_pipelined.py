@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from fixture_loaders import Net, NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_loaders import Net, fresh_net, same_tensors
 from fixture_pipelined import (
     BATCH,
     BATCHES,
@@ -19,8 +19,6 @@ from fixture_pipelined import (
     step,
 )
 from torch import nn
-from torch.nn import functional
-from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from selective_backprop.scorers._agreement import measure
@@ -83,41 +81,6 @@ def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
     torch.manual_seed(1)
     assert run_ahead(going_on, resumed, 7) == expected
     assert going_on.agreement == running.agreement
-
-
-def make_loader(model: nn.Module, scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
-    loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
-    strategy = sb.selective_backprop(1 / 2, warmup_epochs=0, scorer=scorer)
-    generator = torch.Generator().manual_seed(0)
-    return sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, generator=generator)
-
-
-def train(loader: sb.SelectiveLoader, model: nn.Module) -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    for inputs, targets in loader:
-        model.zero_grad()
-        functional.cross_entropy(model(inputs), targets).backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 0.5 * parameter.grad
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale])
-def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
-    scorer = wrap(Ahead(sb.scorers.Forward(), 3, check=sb.experimental.Check(9, least=0)))
-    model, other = fresh_net(), Net()
-    loader, resumed = make_loader(model, scorer), make_loader(other, scorer)
-    weights = train(loader, model)
-    torch.save({"model": weights, "loader": loader.state_dict()}, tmp_path / "state")
-    expected = train(loader, model)
-    list(resumed.sampler)  # the pass that the other one has made
-    state = torch.load(tmp_path / "state", weights_only=True)
-    other.load_state_dict(state["model"])
-    resumed.load_state_dict(state["loader"])
-    assert same_tensors(train(resumed, other), expected)
-    assert resumed.agreement == loader.agreement
-    assert resumed.stats == loader.stats
 
 
 def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_cuda import no_waiting
 from fixture_loaders import fresh_net, same_tensors
 from fixture_pipelined import BATCHES, InLine, losses
 from torch import nn
@@ -202,14 +201,3 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
     expected, others = in_line(2, every)
     assert found == expected
     assert same_tensors(weights, others)
-
-
-@pytest.mark.cuda
-def test_on_cuda_the_host_never_waits():
-    pipelined = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None)
-    running, batches = pipelined.start(prepare()[1]), [on_cuda(batch) for batch in BATCHES]
-    running.score(batches[0], None)  # the first pass finds out which buffers move
-    with no_waiting():
-        waits = [running.begin(batch, None) for batch in batches]
-        scores = [wait() for wait in waits]
-    assert all(bool(each.isfinite().all()) for each in scores)

@@ -35,14 +35,6 @@ def ask(data: LabData) -> sb.guide.DataTraits:
     return sb.guide.data_traits(make_loader(data, batch_size=128, seed=0))
 
 
-def test_exact_copies_are_counted_but_for_the_first_of_each_whatever_their_labels():
-    inputs = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
-    rows = torch.cat([torch.arange(300), torch.arange(0, 300, 3)])
-    found = sb.guide.data_traits(TensorDataset(inputs[rows], torch.arange(400) % 7))
-    assert found.copies == pytest.approx(100 / 400)
-    assert found.sample == 400
-
-
 def test_classes_are_counted_with_their_effective_number():
     labels = torch.tensor([7] * 600 + [3] * 200 + [0] * 100 + [1] * 60 + [9] * 40)
     found = sb.guide.data_traits(TensorDataset(torch.randn(1000, 3), labels))

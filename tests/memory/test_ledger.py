@@ -43,14 +43,6 @@ def test_the_last_scores_of_each_example_and_their_epochs_are_remembered(filings
         assert all(map(math.isnan, found[len(known) :]))
 
 
-def test_an_example_named_twice_in_one_call_is_filed_once():
-    ledger = sb.scorers.Ledger(3, depth=3)
-    ledger.recorded.file(indices(1, 1, 0), tensor(5.0, 5.0, 6.0), 0)
-    ledger.recorded.file(indices(1, 1), tensor(7.0, 7.0), 1)
-    assert ledger.recorded.observe().scores[:2, 1].tolist() == [7.0, 5.0]
-    assert ledger.recorded.observe().epochs[:, 1].tolist() == [1, 0, -1]
-
-
 def test_scores_of_two_sources_never_mix_and_stay_on_their_own_devices():
     ledger = sb.scorers.Ledger(3)
     ledger.scored.file(indices(0, 2), torch.zeros(2, device="meta"), 4)
@@ -120,22 +112,6 @@ def test_the_first_score_of_each_example_is_remembered_whatever_follows(filings,
     other = sb.scorers.Ledger(EXAMPLES, depth, first=True)
     other.load_state_dict(ledger.state_dict())
     assert repr(other.recorded.first()) == repr(ledger.recorded.first())
-
-
-def test_a_first_loss_that_is_not_finite_is_none():
-    ledger = sb.scorers.Ledger(2, first=True)
-    for epoch, losses in enumerate([(math.nan, 1.0), (3.0, math.nan), (4.0, 5.0)]):
-        ledger.record(indices(0, 1), tensor(*losses), epoch)
-    assert ledger.recorded.first().tolist() == [3.0, 1.0]
-
-
-def test_a_state_without_first_losses_is_no_state_of_one_with_them():
-    whole, plain = sb.scorers.Ledger(2, first=True), sb.scorers.Ledger(2)
-    for ledger in (whole, plain):
-        ledger.record(indices(0), tensor(1.0), 0)
-    for ledger, state in ((whole, plain.state_dict()), (plain, whole.state_dict())):
-        with pytest.raises(sb.ConfigurationError, match=r'\["recorded"\].*"?first'):
-            ledger.load_state_dict(state)
 
 
 def test_visits_are_counted_by_class():

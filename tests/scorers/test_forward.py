@@ -115,13 +115,6 @@ def test_a_wrapper_inside_the_model_broadcasts_no_buffers_and_still_owes_them(mo
     assert sent == [True]
 
 
-def test_forward_hooks_run():
-    model, seen = net(), []
-    model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
-    start(model).score(BATCH, INDICES)
-    assert seen == [False]
-
-
 @pytest.mark.parametrize("parts", [{}, {"model": nn.Linear(1, 1)}, {"losses": losses}])
 def test_scoring_without_a_model_or_losses_is_refused(parts):
     with pytest.raises(sb.ConfigurationError, match=r"model.*none"):

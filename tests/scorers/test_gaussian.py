@@ -83,16 +83,6 @@ def test_scores_that_never_move_stay_without_a_warning(score):
     np.testing.assert_allclose(predicted, score, atol=1e-6)
 
 
-def test_a_score_far_above_the_rest_leaves_all_finite():
-    observed, _ = decaying(50, same_epochs=True)
-    scores = observed.scores.copy()
-    scores[0, 7] = 1e30
-    predicted = sb.scorers.GaussianProcess().predict(
-        sb.scorers.Observations(scores, observed.epochs), NEXT
-    )
-    assert np.isfinite(predicted).all()
-
-
 @pytest.mark.parametrize("predictor", [sb.scorers.GaussianProcess, sb.experimental.Crossing])
 def test_a_missing_scikit_learn_is_told_when_the_predictor_is_made(predictor, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)

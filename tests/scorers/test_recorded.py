@@ -121,16 +121,6 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
         assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
 
 
-def test_recording_leaves_the_gradients_alone():
-    loop = Loop(strategy(sb.scorers.Recorded()), 24, records=False)
-    _, selection = next(iter(loop.loader))
-    weight = torch.ones(4, requires_grad=True)
-    losses = weight * 2
-    loop.loader.record(selection, losses)
-    losses.sum().backward()
-    assert weight.grad.tolist() == [2.0] * 4
-
-
 def test_a_strategy_that_remembers_nothing_lets_recorded_losses_pass():
     loader = select(DataLoader(Numbered(8), 4), sb.traditional(), with_selection=True)
     for _, selection in loader:
