@@ -107,10 +107,6 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "attention": (lambda: Net(attention, 16, 48), SEQUENCES),
     "products of activations": (lambda: Net(products, 16, 48), SEQUENCES),
     "shared weights": (lambda: Net(lambda net, x: net.first(x.relu())), nets.VECTORS),
-    "frozen BatchNorm": (
-        lambda: nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8).eval(), nn.Linear(8, 3)),
-        nets.VECTORS,
-    ),
     "checkpoints": (
         lambda: Net(lambda net, x: checkpoint(net.first, x, use_reentrant=False)),
         nets.VECTORS,
@@ -225,6 +221,7 @@ def test_a_wrapper_that_waits_for_other_ranks_is_refused() -> None:
     [
         lambda: nn.Dropout(0.0),
         lambda: nn.Dropout(0.1).eval(),
+        lambda: nn.BatchNorm1d(5).eval(),
         lambda: nn.LSTM(4, 4, dropout=0.0, num_layers=2),
         lambda: nn.MultiheadAttention(4, 2),
     ],

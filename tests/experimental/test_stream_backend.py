@@ -140,17 +140,6 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
     assert len(log["staged"]) == len(log["taken"]) == -(-len(BATCHES) // every)
 
 
-def test_another_backend_goes_on_from_its_state(bench):
-    bench.backend.begin(BATCHES[0], None, renew=True)
-    weights = bench.backend.weights()
-    step(bench.model, BATCHES[0])
-    expected = bench.backend.begin(BATCHES[1], None, renew=False)()
-    context = sb.scorers.Context(8, 16, bench.model, losses)
-    resumed = StreamBackend(sb.scorers.Forward(), context, bench.model, CPU)
-    resumed.resume(weights, bench.backend.state_dict())
-    assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
-
-
 def on_cuda(batch: Any) -> Any:
     return tuple(column.cuda() for column in batch)
 

@@ -41,7 +41,7 @@ from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._strategy import check_strategy, has_collective_forward
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 WINDOW = 2**20  # stands for any size: so long a window holds a rate to a millionth
 
 
