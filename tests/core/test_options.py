@@ -71,9 +71,9 @@ PART = sb.Subset(torch.arange(4), 8)
 REFERENCE = sb.scorers.ReferenceLosses(torch.ones(16))
 BARE = (
     *("Average", "BelowMean", "Check", "Confident", "Crossing", "Everything", "Forward"),
-    *("GaussianProcess", "Hide", "Needs", "Nonzero", "Proportional", "ReuseActivations"),
+    *("GaussianProcess", "Hide", "Needs", "Proportional", "ReuseActivations"),
     *("Schedule", "Stopwatch", "VarianceGate", "auto"),
-    *("drop_zero", "easy_skip", "infobatch", "kakurenbo", "kath18", "tail_sft", "traditional"),
+    *("easy_skip", "infobatch", "kakurenbo", "kath18", "tail_sft", "traditional"),
 )
 RATED = (
     *("Bottom", "Terms", "Top", "Uniform", "low_k", "predicted_sb", "random_backprop"),

@@ -108,13 +108,6 @@ def test_rows_without_a_target_come_as_often_and_with_the_same_weights(strategy,
     check_rates(Loop(strategy, kind))
 
 
-@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Recorded(max_age=2)])
-def test_rows_without_a_target_are_left_out_where_zero_losses_are(scorer):
-    strategy = sb.drop_zero(scorer, schedule=sb.Schedule(warmup_epochs=1))
-    loop = Loop(strategy).epochs(6)
-    assert loop.means(loop.visits) == pytest.approx((6, 1), abs=0.02)
-
-
 @pytest.mark.parametrize("strategy", FEW, ids=lambda each: each.name)
 def test_a_class_index_of_the_models_may_stand_for_no_target(strategy):
     check_rates(Loop(strategy, ignored=CLASSES - 1))

@@ -338,7 +338,6 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     [
         *((UNWARMED, how) for how in ({}, {"on_device": True}, {"outputs": pairs})),
         (sb.top_k(1 / 3), {}),
-        (sb.drop_zero(), {}),
         (STRATEGIES["stale"], {}),
         (sb.kath18(measure="loss", bias=0.0, schedule=sb.Schedule()), {"on_device": True}),
     ],

@@ -131,7 +131,7 @@ def test_imports_that_do_not_point_down_are_named(tmp_path):
     forbidden = {
         "selective_backprop/_core/types.py": "import selective_backprop._memory.history",
         "selective_backprop/_core/stopwatch.py": "import selective_backprop as sb",
-        "selective_backprop_lab/meter.py": "import selective_backprop.guide._audit.label_doubts",
+        "selective_backprop_lab/meter.py": "import selective_backprop.guide._label_doubts",
     }
     for folder in ("src", "reproductions"):
         shutil.copytree(ROOT / folder, tmp_path / folder)

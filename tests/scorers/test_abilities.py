@@ -68,11 +68,6 @@ def test_needs_that_contradict_what_it_can_recall_are_refused(running, needs):
         make_loader(Spec(running(), needs))
 
 
-def test_what_start_returns_must_be_at_work():
-    with pytest.raises(sb.ConfigurationError, match=r"Spec.start returned=\{\}"):
-        make_loader(Spec({}))
-
-
 def test_a_scorer_that_remembers_is_asked_and_what_it_rules_out_is_never_loaded():
     loader = make_loader(Spec(Recalls(), MEMORY))
     list(loader)

@@ -11,7 +11,7 @@ from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of
 from selective_backprop._pipeline.stages import Pipeline, PipelineState
 
-STATE_VERSION = 17
+STATE_VERSION = 18
 HOST = torch.device("cpu")  # where indices are drawn
 
 

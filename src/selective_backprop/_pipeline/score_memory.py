@@ -49,7 +49,7 @@ class ScoreMemory:
         self.writer = self.ledger if self.pending is None else self.pending  # of new scores
         self.label_noise = LabelNoise()
         self._scorer = scorer
-        self._confident, self._exact = setup.terms.confidence, setup.terms.exact
+        self._confident = setup.terms.confidence
         self._unseen = self._confident  # until a batch was recorded
         self.handed = 0  # batches that went to the loop since this object was made
         self.lacking = False  # whether some examples have no target
@@ -181,7 +181,7 @@ class ScoreMemory:
         pool = known.numpy()[(np.maximum(*last) >= 0) & ~lacking & ~np.isnan(known.numpy())]
         known, generator = known.clone(), np.random.default_rng(epoch)
         some = generator.choice(pool, lacking.sum()) if len(pool) else np.inf
-        known.numpy()[lacking] = 0.0 if self._exact else some
+        known.numpy()[lacking] = some
         return known
 
     def knows_all(self, epoch: int) -> bool | None:

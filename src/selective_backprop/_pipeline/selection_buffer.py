@@ -35,7 +35,6 @@ class SelectionBuffer:
         filing: its `file(scores)` remembers scores; by default, that of the history does.
         ranks: whether the selector ranks scores against other scores.
         sift: before each draw, removes waiting candidates that must not be drawn.
-        exact: whether rows that lack a target score 0, and not as another row does.
         indexed: whether indices are used. If not, the CPU waits for no rows to look theirs up.
         watch: says whether rows may lack a target; by default they may.
     """
@@ -50,12 +49,11 @@ class SelectionBuffer:
         ranks: bool = True,
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
-        exact: bool = False,
         indexed: bool = True,
         watch: TargetWatch | None = None,
         seed: tuple[int, ...] = (),
     ) -> None:
-        self._sift, self._exact, self._indexed, self._watch = sift, exact, indexed, watch
+        self._sift, self._indexed, self._watch = sift, indexed, watch
         self._unsifted: list[Rows] = []
         self.selector, self.shape, self.ranks, self.seed = selector, shape, ranks, seed
         self._filing = history if filing is None else filing
@@ -174,9 +172,7 @@ class SelectionBuffer:
         generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))
         if self._watch is None or self._watch.lacking:
             lacking = scores == NO_TARGET
-            if self._exact:
-                scores = scores.masked_fill(lacking, 0.0)
-            elif lacking.device.type != "cpu" or bool(lacking.any()):
+            if lacking.device.type != "cpu" or bool(lacking.any()):
                 self.lacking = lacking
                 # An exact draw takes as many rows of a window, even if none has a target.
                 recent = self._history.recent[: 0 if self.shape.window else None]

@@ -55,7 +55,7 @@ class Pipeline:
         self.scorer = None if scorer is None else start_scorer(scorer, setup.context)
         gate = None if gate is None else gate.start(setup.context)
         self.clock = PhasePlanner(strategy.schedule, setup.progress, gate)
-        buffer = partial(SelectionBuffer, self.selector, shape, exact=terms.exact)
+        buffer = partial(SelectionBuffer, self.selector, shape)
         seed = setup.seed, setup.ranks.rank
 
         # 1. draw

@@ -23,7 +23,7 @@ from selective_backprop._pipeline.rows import BufferState, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.selectors import Nonzero
+from selective_backprop.selectors import Everything
 
 
 class NonzeroRows:
@@ -67,7 +67,7 @@ class NonzeroRows:
         self._loaded = False  # the waiting rows may be on another device than the batches
         if size is not None:
             self._ranks = find_ranks()
-            selector = Nonzero().start(Context(size, None))
+            selector = Everything().start(Context(size, None))
             self._buffer = SelectionBuffer(selector, Shape(size, None), layout=self._layout)
 
     def __call__(self, batch: Any, values: Tensor) -> list[tuple[Any, Selection]]:

@@ -1,7 +1,4 @@
-"""A strategy has three parts: how examples are scored, which are kept, and when.
-
-Checks follow: does it fit the loss, and do its forward passes wait for all ranks?
-"""
+"""A strategy: how examples are scored, which are kept, and when; and checks that it fits."""
 
 import sys
 from dataclasses import dataclass, replace
