@@ -20,13 +20,10 @@ from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._strategy import check_loss
 
-EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
-MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
 ORDERED = (
     "examples of one class come together, so it cannot be told how many labels look wrong; "
     "DataLoader(…, shuffle=True) mixes them"
 )
-LACKING = "examples without a target have no score; they are kept at the rate of the others"
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
@@ -38,8 +35,7 @@ class Messages:
     def __init__(self, pipeline: Pipeline, state: LoaderState, silent: bool) -> None:
         self._pipeline, self._setup, self._state = pipeline, pipeline.setup, state
         self._strategy = pipeline.setup.strategy
-        self._silent = self._said_lacking = silent or pipeline.setup.ranks.rank > 0
-        self._said = 0  # how many of the stages of `batch_comes` are over
+        self._said = 2 if silent or pipeline.setup.ranks.rank else 0  # how many of both times
 
     def resumed(self) -> None:
         """Leave out the line that is printed when training begins."""
@@ -56,12 +52,11 @@ class Messages:
             )
 
     def batch_comes(self, epoch: int) -> None:
-        """Print lines at the first batch, after one epoch, and from the third epoch's end on."""
-        if self._silent:
-            return
+        """Print lines at the first batch, and after one epoch."""
         if not self._said:
             self._said = 1
-            self._say(summarise(self._setup))
+            rows = self._setup.shape.batch_size
+            self._say(_selection(self._strategy) + (f" · batches of {rows}" if rows else ""))
             if self._pipeline.candidate_loader.unpinned:
                 print(UNPINNED, file=sys.stderr)
         if epoch and self._said == 1:
@@ -71,36 +66,21 @@ class Messages:
                 self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
             if memory is not None and memory.label_noise.ordered:
                 self._say(ORDERED)
-        if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
-            terms, before = self._setup.terms, self._state.counted
-            kept = before["kept"] / max(1, before["candidates"])
-            little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
-            if little == (self._said == 2):  # it is said once, and taken back once
-                why = "hardly anything to skip so far" if little else "by now it skips some"
-                self._say(f"kept {kept:.0%} of the examples in {epoch} epochs: {why}")
-            self._said = 3 if little else 4
 
     def _say(self, text: str) -> None:
         print(f"{self._strategy.name}: {text}", file=sys.stderr)
 
     def epoch_ends(self) -> None:
-        """Say once that examples have no target; warn if the epoch yielded no batch."""
-        memory, rows = self._pipeline.memory, self._pipeline.buffer.lacking
-        remembered = memory is not None and memory.lacking
-        if not self._said_lacking and (remembered or (rows is not None and bool(rows.any()))):
-            self._said_lacking = True
-            self._say(LACKING)
-        if self._state.stats.batches == self._state.counted["batches"]:
-            self._warn_if_barren()
-
-    def _warn_if_barren(self) -> None:
+        """Warn if the epoch yielded no batch."""
         after, candidates_seen = self._state.stats, self._state.candidates_seen
         lockstep = self._pipeline.lockstep
+        if after.batches != self._state.counted["batches"]:
+            return
         if not candidates_seen and (lockstep is None or not lockstep.cut):
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
         why = ""
         if after.ties:
-            why += (
+            why = (
                 f" {after.ties:.0%} of the recent scores are ties, which never outrank each other."
             )
         if after.nonfinite:
@@ -114,14 +94,8 @@ class Messages:
         )
 
 
-def summarise(setup: Setup) -> str:
-    """Return what is selected, from when on, and how many steps to expect."""
-    rows = setup.shape.batch_size
-    size = f"batches of {rows}" if rows else ""
-    return " · ".join(filter(None, (_selection(setup.strategy), size, _steps(setup))))
-
-
 def _selection(strategy: Strategy) -> str:
+    """Return what is selected, and from when on."""
     terms, schedule, subset = strategy.selector.terms, strategy.schedule, strategy.subset
     examples = "everything" if subset is None else f"{len(subset)} examples"
     if terms.keeps_everything:
@@ -134,24 +108,6 @@ def _selection(strategy: Strategy) -> str:
     if schedule.start:
         return f"{text} later on"
     return f"{text} from epoch {schedule.warmup_epochs + 1}" if schedule.warmup_epochs else text
-
-
-def _steps(setup: Setup) -> str:
-    """Return how many steps an epoch with selection has; an empty string if that is unknown."""
-    terms, shape, source, most = setup.terms, setup.shape, setup.source, setup.source.batches
-    if not shape.unchanged and most is not None:
-        rows = None if source.batch_size is None else most * source.batch_size
-        most = None if rows is None or shape.batch_size is None else -(-rows // shape.batch_size)
-    if most is None:
-        return ""
-    if terms.keeps_everything:
-        return f"{most} steps an epoch"
-    if not terms.promises:
-        return f"at most {most} steps an epoch"
-    least = f"{most * terms.rate:.0f}"
-    if setup.strategy.schedule.gate is not None:  # while it is shut, an epoch trains on everything
-        return f"{least} to {most} steps an epoch"
-    return f"about {least} of {most} steps an epoch"
 
 
 def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, outputs: Any) -> None:

@@ -52,7 +52,6 @@ class ScoreMemory:
         self._confident, self._exact = setup.terms.confidence, setup.terms.exact
         self._unseen = self._confident  # until a batch was recorded
         self.handed = 0  # batches that went to the loop since this object was made
-        self.lacking = False  # whether some examples have no target
         self.runs = False  # whether an epoch runs or is to be continued
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
@@ -174,8 +173,7 @@ class ScoreMemory:
     def _drawn(self, known: Known, epoch: int) -> Known:
         """Give examples that lack a target random scores of others, to keep them at that rate."""
         lacking = known.numpy() == NO_TARGET
-        self.lacking = bool(lacking.any())
-        if not self.lacking:
+        if not lacking.any():
             return known
         last = [column.on_host().epochs[0] for column in (self.ledger.scored, self.ledger.recorded)]
         pool = known.numpy()[(np.maximum(*last) >= 0) & ~lacking & ~np.isnan(known.numpy())]

@@ -64,8 +64,6 @@ class SelectionBuffer:
         self._layout = Layout() if layout is None else layout
         self._epoch = 0
         self.state = BufferState()
-        # Which rows of the last window lacked a target; on the CPU, of the last window with any.
-        self.lacking: Tensor | None = None
 
     def seed_with(self, seed: int) -> None:
         """Derive the draws' seeds from another seed; the rank's part stays."""
@@ -177,7 +175,6 @@ class SelectionBuffer:
             if self._exact:
                 scores = scores.masked_fill(lacking, 0.0)
             elif lacking.device.type != "cpu" or bool(lacking.any()):
-                self.lacking = lacking
                 # An exact draw takes as many rows of a window, even if none has a target.
                 recent = self._history.recent[: 0 if self.shape.window else None]
                 scores = draw_scores(scores, lacking, recent, mix_seeds(*seed, 1))
