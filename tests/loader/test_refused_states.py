@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, RandomSampler
 
 import selective_backprop as sb
 
-NUMBERS = ("version", "built", "seed", "next_epoch", "generators", "stats", "parts")
 POSITION = ("position", "mid_epoch", "stream")
 KINDS = {
     **{
@@ -101,8 +100,8 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
         saves.append(asked.loader.state_dict())
         if len(saves) == 1:
             with torch.random.fork_rng():
-                where = NUMBERS if name == "selective" else ("parts",)
-                damage_all(saves[-1], asked.loader, third, (*where, *POSITION))
+                where = ("version", "built") if name == "selective" else ()
+                damage_all(saves[-1], asked.loader, third, (*where, "parts", *POSITION))
 
     torch.manual_seed(0)
     expected = [other.epoch() for _ in range(3)]
@@ -110,14 +109,6 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
     assert [asked.epoch(), asked.epoch(after=ask), asked.epoch()] == expected
     assert saves
     assert outcome(asked) == outcome(other)
-
-
-def test_an_epoch_that_is_not_the_next_one_is_refused():
-    asked = Training(sb.auto())
-    states = []
-    asked.epoch(after=lambda: states.append(asked.loader.state_dict()))
-    with pytest.raises(sb.ConfigurationError, match=r'\["next_epoch"\]: 0.* 3'):
-        asked.loader.load_state_dict(states[1] | {"next_epoch": 3})
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,27 @@
 """The state of a loader: its counts, its position, and the contents of a saved state."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from selective_backprop._batches.serialization import on_device, seal, unseal
-from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
-from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of
+from selective_backprop._core.saved_state import Saved, check_state, loaded
+from selective_backprop._core.stats import Stats
+from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of, put_back
 from selective_backprop._pipeline.stages import Pipeline, PipelineState
 
-STATE_VERSION = 17
+STATE_VERSION = 18
 HOST = torch.device("cpu")  # where indices are drawn
+
+
+class Position(NamedTuple):
+    """Where training stands."""
+
+    next_epoch: int
+    pipeline: PipelineState
+    generators: list[Tensor]  # the states of those that the data loader holds
 
 
 class LoaderState:
@@ -113,43 +122,30 @@ class LoaderState:
             pipeline.lockstep.settle()
         if self.start is not None:
             mid_epoch = self._running(self.start)
+        generators = [each.get_state() for each in generators_of(self._loader)]
+        epoch = self.next_epoch if mid_epoch is None else mid_epoch.epoch
         return {
             "version": STATE_VERSION,
             "built": self._built,
-            "seed": pipeline.keys.seed[0],
-            "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.epoch,
             "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
-            "position": seal(pipeline.state),
-            "generators": [each.get_state() for each in generators_of(self._loader)],
-            "stats": dict(self._tally),
+            "position": seal(Position(epoch, pipeline.state, generators)),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
 
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
         """Continue from a state; call `close` before anything is changed, once all was read."""
         check_state("loader", state, STATE_VERSION, self._built)
-        pipeline = self._pipeline
-        _, _, seed, epoch, begun, stream, position, generators, stats, own = Saved(state).fields(
-            *("version", "built", "seed", "next_epoch", "mid_epoch", "stream", "position"),
-            *("generators", "stats", "parts"),
-        )
-        counted = stats.record(Stats, **STATS_RANGES)
-        number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        stands, mid_epoch = unseal(position, PipelineState), None
-        stands = stands._replace(cursor=on_device(stands.cursor, HOST))
+        pipeline, mid_epoch = self._pipeline, None
+        names = "version", "built", "mid_epoch", "stream", "position", "parts"
+        _, _, begun, stream, position, own = Saved(state).fields(*names)
+        epoch, stands, generators = on_device(unseal(position, Position), HOST)
         if begun.value is not None:
             mid_epoch = on_device(unseal(begun, EpochStart), HOST)._replace(stream=stream.value)
-            if mid_epoch.epoch != number:
-                raise epoch.refuse(f"{mid_epoch.epoch}, the epoch to be continued,")
         if mid_epoch is None or not pipeline.candidate_loader.reports:
             stream.nothing()
         elif not isinstance(stream.value, Mapping):
             raise stream.refuse("a mapping")
-        held, drawn = generators_of(self._loader), generators.items()
-        if len(held) != len(drawn):  # a sampler that makes its generator late also seeds it
-            held = drawn = []
-        streams = [each.random_state(one.device) for each, one in zip(drawn, held, strict=True)]
         stateful = self._stateful()
         states = dict(zip(stateful, own.fields(*stateful), strict=True))
         for name in ("history", "ledger", "label_noise"):  # they are on the device of the scores
@@ -159,17 +155,14 @@ class LoaderState:
                 states[name] = Saved(moved, saved.path)
         with loaded(zip(stateful.values(), states.values(), strict=True)):
             close()
-        for buffer in (pipeline.keys, pipeline.buffer):
-            buffer.seed_with(drawn_from)
-        for generator, own_stream in zip(held, streams, strict=True):
-            generator.set_state(own_stream)
-        pipeline.go_on(stands, counted)
+        put_back(generators, self._loader)
+        pipeline.go_on(stands)
         if pipeline.memory is not None:
             pipeline.memory.close()
             if mid_epoch is not None:
                 # Losses recorded in this epoch are used from the next one on.
-                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, number)
-        self.next_epoch, self.mid_epoch, self.left = number, mid_epoch, None
+                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, epoch)
+        self.next_epoch, self.mid_epoch, self.left = epoch, mid_epoch, None
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts that have a state, by name; the most expensive to load comes last."""

@@ -64,8 +64,7 @@ class EpochHandshake:
         self._lockstep.open(start.epoch, met=self._met)
         openings = self._compare(start, begun)
         self._met = True
-        for buffer in (self._pipeline.keys, self._pipeline.buffer):
-            buffer.seed_with(openings[0].seed)  # rank 0's
+        self._pipeline.seed_with(openings[0].seed)  # rank 0's
         if self._memory is not None and not begun:
             noted = [each.noted for each in openings]
             self._memory.merge(self.group, noted, start.epoch)

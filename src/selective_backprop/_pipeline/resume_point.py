@@ -49,10 +49,7 @@ class SamplerRngState(NamedTuple):
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
         """Let the sampler draw from these states in the body; its generators are not reset."""
-        held = generators_of(sampler)
-        if len(held) == len(self.own):  # a sampler that makes its generator late also seeds it
-            for generator, state in zip(held, self.own, strict=True):
-                generator.set_state(state)
+        put_back(self.own, sampler)
         with kept_random_streams(None):
             self.streams.put_back()
             yield
@@ -91,6 +88,14 @@ def generators_of(*parts: Any) -> list[torch.Generator]:
             batches = getattr(part, "batch_sampler", None)
             part = getattr(part, "sampler", None) if batches is None else batches
     return list(found.values())
+
+
+def put_back(states: list[Tensor], part: Any) -> None:
+    """Set a loader's or sampler's generators to states that they had."""
+    held = generators_of(part)
+    if len(held) == len(states):  # a sampler that makes its generator late also seeds it
+        for generator, state in zip(held, states, strict=True):
+            generator.set_state(state)
 
 
 @contextmanager

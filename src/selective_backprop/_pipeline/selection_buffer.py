@@ -65,10 +65,6 @@ class SelectionBuffer:
         self._epoch = 0
         self.state = BufferState()
 
-    def seed_with(self, seed: int) -> None:
-        """Derive the draws' seeds from another seed; the rank's part stays."""
-        self.seed = (seed, *self.seed[1:])
-
     def open(self, epoch: int, past: History | None = None) -> None:
         """Begin or continue an epoch; rank against `past` if it is given."""
         self._epoch = epoch

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ class PipelineState(NamedTuple):
     skipped: int  # rows skipped so far because their losses were not finite
     held: Rows | None  # a batch kept when another rank ended an epoch; it goes first
     drawn: int  # candidate batches that every rank has drawn; 0 for a single process
+    seed: int  # of all draws
+    tally: dict[str, Any]  # the counts so far, by the names of `Stats`
 
 
 class Pipeline:
@@ -135,11 +137,17 @@ class Pipeline:
         cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
         own = cursor, self.buffer.state, self.plain, self.finite.skipped
         held, drawn = (None, 0) if lockstep is None else (lockstep.held, lockstep.drawn)
-        return PipelineState(*own, held, drawn)
+        return PipelineState(*own, held, drawn, self.keys.seed[0], dict(self.tally))
 
-    def go_on(self, state: PipelineState, counted: Stats) -> None:
-        self.tally.update(vars(counted))
-        self.cursor, waits, self.plain, self.finite.skipped, held, drawn = state
+    def seed_with(self, seed: int) -> None:
+        """Derive the seeds of all draws from another seed; the rank's part stays."""
+        for buffer in (self.keys, self.buffer):
+            buffer.seed = (seed, *buffer.seed[1:])
+
+    def go_on(self, state: PipelineState) -> None:
+        self.cursor, waits, self.plain, self.finite.skipped, held, drawn, seed, tally = state
+        self.tally.update(tally)
+        self.seed_with(seed)
         self.buffer.state = on_device(waits, self.setup.device)
         scores = [rows.scores for rows in waits.waiting if rows.scores is not None]
         if any(bool((each == NO_TARGET).any()) for each in scores):
