@@ -7,8 +7,7 @@ from torch import distributed
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop._distributed.group import Alone, Group, find_ranks
-from selective_backprop._distributed.messages import Exchange, Head, Status
+from selective_backprop._distributed.group import Alone, Exchange, Group, Head, Status, find_ranks
 
 
 @pytest.mark.usefixtures("lone_rank")

@@ -28,7 +28,7 @@ def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
     for answer in pair.run(tasks.break_off_alone, 0):
         assert answer.kind == "LoaderError"
         assert re.search("epoch 1", answer.message)
-        assert re.search("exchange 1 .*epoch 0", answer.message)
+        assert re.search("exchange 2 .*epoch 0", answer.message)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
         pair.send(tasks.die, [(1, 3)] * 2)
         answer = pair.receive(0)
         assert answer.kind == "LoaderError"
-        assert re.search("rank 0.* exchange 3 of epoch 0.* rank 1.*died", answer.message)
+        assert re.search("rank 0.* exchange 4 of epoch 0.* rank 1.*died", answer.message)
         pair.processes[1].join()
         assert pair.processes[1].exitcode == -9
 

@@ -49,7 +49,6 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
 
 
 def is_plainly_torchs(loss_fn: LossFunction) -> bool:
-    """Return whether a loss is one of torch's modules and not compiled."""
     known = type(loss_fn).__module__ == nn.modules.loss.__name__
     return known and getattr(loss_fn, "_compiled_call_impl", None) is None
 
@@ -69,7 +68,6 @@ def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 
 def option(loss_fn: LossFunction | None, name: str) -> Any:
-    """Return an attribute of a loss, or a keyword of a partial function; None if there is none."""
     loss_fn = uncompiled(loss_fn)
     if isinstance(loss_fn, functools.partial):
         return loss_fn.keywords.get(name)
@@ -334,7 +332,6 @@ class ExampleLosses:
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        """Return one loss per example; `check_losses` rejects anything else that is returned."""
         outputs, targets = (self.outputs or apply_to_pair)(model, batch)
         loss = self.unreduced
         losses = loss.of_positions(outputs, targets)
@@ -349,7 +346,6 @@ class ExampleLosses:
 
     @property
     def unreduced(self) -> UnreducedLoss:
-        """The loss function with its present settings."""
         latest = self._latest
         if latest is not None:
             given = latest.given
@@ -384,7 +380,6 @@ def find_losses(
     average: Average = average_examples,
     marks: bool = True,
 ) -> LossesOf:
-    """Return a function that computes one loss per example; see `ExampleLosses` for `marks`."""
     if losses is not None:
         return losses
     if loss_fn is None:

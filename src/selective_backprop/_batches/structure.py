@@ -78,7 +78,6 @@ def _lists_numbers(value: Any) -> bool:
 
 
 def _are_tensors(batch: Any) -> bool:
-    """Return whether a batch is a list or tuple of plain tensors with rows, as nearly all are."""
     if type(batch) not in (list, tuple) or not batch:
         return False
     return all(
@@ -224,7 +223,6 @@ def count_rows(
 
 
 def rows_elsewhere(axis: int) -> str:
-    """Return what to do if the rows of a leaf are on another axis than the first."""
     swap = f".transpose(0, {axis})"
     return (
         f"If its rows are on axis {axis}, put {swap} of it into the batch and undo it in the model."

@@ -54,7 +54,6 @@ class RandomStreams(NamedTuple):
 
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
-    """Run the body, then restore torch's, NumPy's and Python's random streams."""
     # Not by `RandomStreams`, whose tensor takes 30 µs at every pass.
     state, legacy, own = torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()
     gpu = None
@@ -119,7 +118,6 @@ class KeptModel:
         return places == self._places and all(map(Tensor.is_set_to, self._plain, self._memory))
 
     def _bind(self, modules: Sequence[nn.Module]) -> None:
-        """Give modules the buffers that they had."""
         for module in modules:
             buffers, unsaved = self._bound[id(module)]
             module._buffers.clear()

@@ -91,7 +91,6 @@ class Stopwatch:
             self._read()
 
     def _read(self) -> None:
-        """Add up the phases that the device has ended."""
         while self._open and (self._cuda is None or self._open[0][2].query()):
             phase, begun, ended = self._open.popleft()
             took = ended - begun if self._cuda is None else 1e-3 * begun.elapsed_time(ended)
@@ -119,5 +118,4 @@ class Phase(AbstractContextManager[None]):
 
 
 def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
-    """Return a context that adds the time of each body to a phase, if there is a stopwatch."""
     return nullcontext() if stopwatch is None else stopwatch.phase(phase)

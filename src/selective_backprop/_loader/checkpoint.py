@@ -17,8 +17,6 @@ HOST = torch.device("cpu")  # where indices are drawn
 
 
 class Position(NamedTuple):
-    """Where training stands."""
-
     next_epoch: int
     pipeline: PipelineState
     generators: list[Tensor]  # the states of those that the data loader holds
@@ -64,7 +62,6 @@ class LoaderState:
         return self._tally["candidates"] - self.counted["candidates"]
 
     def starts_at(self, epoch: int) -> EpochStart:
-        """Return what an epoch would start with if it began now."""
         cursor, lockstep = self._pipeline.cursor, self._pipeline.lockstep
         held = None if lockstep is None else lockstep.held
         buffers = cursor.buffer.counted, self._pipeline.buffer.state.counted
@@ -108,7 +105,6 @@ class LoaderState:
         return pipeline.mid_epoch(start)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next epoch's number; give up an interrupted epoch with another number."""
         self.left = None
         if epoch != self.next_epoch:
             self.mid_epoch = None

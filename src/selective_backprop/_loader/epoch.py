@@ -175,7 +175,6 @@ class Epoch(Iterator[Any]):
 
 
 def refuse_if_late(setup: Setup) -> None:
-    """Refuse to go on alone if a process group was formed after the loader was built."""
     if isinstance(find_ranks(setup.process_group, setup.device), Group):
         raise ConfigurationError(
             "the loader was built before init_process_group(), so it does not know of the other "

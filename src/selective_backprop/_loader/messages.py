@@ -52,7 +52,6 @@ class Messages:
             )
 
     def batch_comes(self, epoch: int) -> None:
-        """Print lines at the first batch, and after one epoch."""
         if not self._said:
             self._said = 1
             rows = self._setup.shape.batch_size
@@ -71,7 +70,6 @@ class Messages:
         print(f"{self._strategy.name}: {text}", file=sys.stderr)
 
     def epoch_ends(self) -> None:
-        """Warn if the epoch yielded no batch."""
         after, candidates_seen = self._state.stats, self._state.candidates_seen
         lockstep = self._pipeline.lockstep
         if after.batches != self._state.counted["batches"]:
@@ -95,7 +93,6 @@ class Messages:
 
 
 def _selection(strategy: Strategy) -> str:
-    """Return what is selected, and from when on."""
     terms, schedule, subset = strategy.selector.terms, strategy.schedule, strategy.subset
     examples = "everything" if subset is None else f"{len(subset)} examples"
     if terms.keeps_everything:
@@ -130,7 +127,6 @@ def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, out
 
 
 def _draws_early(strategy: Strategy) -> bool:
-    """Return whether a strategy selects examples without scoring them after they are loaded."""
     needs = strategy.needs
     return not strategy.selector.terms.keeps_everything and (needs is None or not needs.passes)
 

@@ -54,7 +54,6 @@ class HandedBatch:
         self._seen: Any = None  # what is known of the targets that all rows had a loss with
 
     def tensors(self, first: int = 0) -> list[Tensor]:
-        """Return its tensors that still exist, from the `first` on."""
         return [tensor for ref in self._refs[first:] if (tensor := ref()) is not None]
 
     def place(
@@ -109,7 +108,6 @@ class HandedBatch:
     def _refuse_strangers(
         self, given: list[Tensor], count: int, before: Collection["HandedBatch"]
     ) -> None:
-        """Refuse targets that may be of other rows or of other data than this batch's."""
         own, targets = self.tensors(), self.tensors(self._inputs)
         named = ", ".join(f"{str(p.dtype).removeprefix('torch.')} {tuple(p.shape)}" for p in given)
         if (
@@ -210,7 +208,6 @@ class WeighingLoss:
         return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
-        """Note a batch that will be trained on; `even` if all of its rows weigh 1."""
         if self._record is not None:
             self.waiting.append(HandedBatch(batch, selection, even=even))
             if not self.ahead:

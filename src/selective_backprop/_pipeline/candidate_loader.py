@@ -74,7 +74,6 @@ class CandidateLoader:
     def open(
         self, cursor: Cursor, epoch_scores: EpochScores | None, mid_epoch: EpochStart | None
     ) -> None:
-        """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
         self._cursor = cursor
         stream = None if mid_epoch is None else mid_epoch.stream
         if stream is not None and isinstance(self._candidates, Stateful):
@@ -235,7 +234,6 @@ def _move_both(
 
 
 def _send(batch: Any, stream: torch.cuda.Stream) -> tuple[Any, Callable[[], None]]:
-    """Begin to copy a batch on a stream of its own; return it, and what waits for the copy."""
     with torch.cuda.stream(stream):
         moved = move_batch(batch, stream.device)
         event = stream.record_event()

@@ -45,7 +45,6 @@ class LengthPlanner:
         return found
 
     def _refuse_later_surprise(self) -> None:
-        """Raise TypeError if only the epochs that train on everything have a known length."""
         if self.shape.window is not None or self.shape.keeps_everything:
             return
         if self._memory is None or self._memory.needs.passes:

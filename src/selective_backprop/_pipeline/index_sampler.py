@@ -103,7 +103,6 @@ class IndexSampler:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far the epoch's order has been drawn, also before it was interrupted."""
         return max((self._drawn, self._digest), self._reach)
 
     def open(
@@ -285,7 +284,6 @@ class IndexSampler:
         self.plans.append(CandidateBatch(phase, rows, self.cursor))
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
-        """Yield batches of examples to be scored, while at least `least` of these wait."""
         while len(self._unscored) >= least:
             keys, size = self._unscored, self._batch_size
             head, self._unscored = keys[:size], keys[size:]

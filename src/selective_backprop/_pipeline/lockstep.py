@@ -29,8 +29,7 @@ from functools import partial
 from typing import TypeVar
 
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._distributed.group import Group
-from selective_backprop._distributed.messages import Exchange, Head, Status
+from selective_backprop._distributed.group import Exchange, Group, Head, Status
 from selective_backprop._memory.history import History, SharedHistory
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Rows
@@ -46,6 +45,7 @@ class LockstepBatches:
     ) -> None:
         self._exchange, self.history, self.overlaps = exchange, history, overlaps
         self.alike = False  # whether all ranks know that they have equally many batches
+        self.met = False  # else ranks may expect messages of different lengths
         self._arriving: Callable[[], list[Status]] | None = None
         self._epoch = self._exchanged = 0
         # How many candidate batches this rank has drawn; 0 until the pipeline sets it.
@@ -68,11 +68,10 @@ class LockstepBatches:
         lockstep.position = position
         return lockstep
 
-    def open(self, epoch: int, *, met: bool) -> None:
-        """Begin an epoch; ranks that have not `met` may expect messages of different lengths."""
+    def open(self, epoch: int) -> None:
         self._epoch, self._exchanged, self.cut = epoch, 0, False
-        if met:
-            self._swap(Status.OPENING)
+        if self.met:
+            self.swap(Status.OPENING)
 
     def take(
         self,
@@ -86,11 +85,11 @@ class LockstepBatches:
         `batches` is still open. An error of the three is told to the others, then raised unchanged.
         """
         with closing(batches):
-            self._attempt(begin)
+            self.attempt(begin)
             while True:
                 rows = self.held
                 if rows is None:
-                    rows = self._attempt(partial(next, batches, None))
+                    rows = self.attempt(partial(next, batches, None))
                 self.held = rows  # kept even if the exchange fails
                 if rows is not None and self.overlaps and self.alike:
                     self._arriving = self._send(Status.READY)
@@ -100,25 +99,26 @@ class LockstepBatches:
                     finally:
                         self.settle()
                     continue
-                statuses = self._swap(Status.ENDED if rows is None else Status.READY)
+                statuses = self.swap(Status.ENDED if rows is None else Status.READY)
                 if rows is None or Status.ENDED in statuses:
                     self.cut = rows is not None
                     if rows is not None:  # a saved state does not keep `plain` either
                         self.held = rows._replace(plain=False)
                     if finish is not None:
                         if self.cut:
-                            self._attempt(finish)
-                        self._swap(Status.ENDED)
+                            self.attempt(finish)
+                        self.swap(Status.ENDED)
                     return
                 self.held = None
                 yield rows
 
-    def _attempt(self, work: Callable[[], Done]) -> Done:
+    def attempt(self, work: Callable[[], Done]) -> Done:
+        """Do some work; if it fails, tell the others at their next exchange."""
         try:
             return work()
         except Exception:
             with suppress(LoaderError):  # show the error of `work`, not the exchange's
-                self._swap(Status.FAILED)
+                self.swap(Status.FAILED)
             raise
 
     def settle(self) -> None:
@@ -130,7 +130,7 @@ class LockstepBatches:
                 "one more. Leave out overlap=True"
             )
 
-    def _swap(self, status: Status) -> list[Status]:
+    def swap(self, status: Status) -> list[Status]:
         return self._send(status)()
 
     def _send(self, status: Status) -> Callable[[], list[Status]]:

@@ -60,7 +60,6 @@ class Setup:
 
     @property
     def terms(self) -> Terms:
-        """The selector's terms."""
         return self.strategy.selector.terms
 
     @property
@@ -70,22 +69,18 @@ class Setup:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether candidates are moved to a CUDA device."""
         return self.device is not None and self.device.type == "cuda"
 
     @property
     def remembers(self) -> bool:
-        """Whether scores are remembered by example."""
         return self.needs.remembers and self.source.examples is not None
 
     @property
     def indexed(self) -> bool:
-        """Whether the indices of loaded rows are used."""
         return self.with_selection or self.needs.indices or self.remembers
 
     @cached_property
     def ranks(self) -> Ranks:
-        """The processes that train together."""
         return find_ranks(self.process_group, self.device)
 
     @cached_property
@@ -96,13 +91,11 @@ class Setup:
 
     @property
     def candidates(self) -> int:
-        """How many candidates a full training batch is drawn from."""
         rows = self.shape.batch_size or 1
         return max(rows, round(rows / self.terms.rate))
 
     @cached_property
     def shape(self) -> Shape:
-        """The sizes of training batches and windows."""
         terms, batch = self.terms, self.batch_size or self.source.batch_size
         if batch is None and not terms.keeps_everything:
             raise ConfigurationError(
@@ -126,7 +119,6 @@ class Setup:
 
     @cached_property
     def context(self) -> Context:
-        """What scorers, selectors and gates are told."""
         losses = None
         if self.strategy.scores:
             average = ExcessLosses() if self.terms.confidence else average_examples

@@ -218,7 +218,6 @@ class EpochScores:
 
     @cached_property
     def past(self) -> History:
-        """The known scores, against which candidates are ranked."""
         return rank_among(torch.empty(0) if self.known is None else self.known)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
@@ -249,7 +248,6 @@ class EpochScores:
             self.exempt.append(keys)
 
     def left_out(self) -> Tensor:
-        """Return the candidates that were not kept, in ascending order."""
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])

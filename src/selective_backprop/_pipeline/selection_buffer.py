@@ -66,7 +66,6 @@ class SelectionBuffer:
         self.state = BufferState()
 
     def open(self, epoch: int, past: History | None = None) -> None:
-        """Begin or continue an epoch; rank against `past` if it is given."""
         self._epoch = epoch
         if past is not None:
             self._history = past
@@ -105,7 +104,6 @@ class SelectionBuffer:
             self.state = self.state._replace(waiting=waiting)
 
     def close(self, leftovers: Leftovers) -> Iterator[Rows]:
-        """End an epoch, and yield the leftovers that are still trained on in it."""
         self.sift()
         if leftovers is Leftovers.FLUSH:
             if self.state.waiting:
@@ -199,7 +197,6 @@ class SelectionBuffer:
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
     def _join(self, pieces: Queue) -> Rows:
-        """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
         if pieces[0].batch is None:
@@ -237,7 +234,6 @@ def draw_scores(
 
 
 def _joins_keys(batches: list[Any]) -> bool:
-    """Return whether batches are columns of one type on the CPU."""
     plain = all(map(is_keys, batches)) and batches[0].device.type == "cpu"
     return plain and len({(each.dtype, each.device) for each in batches}) == 1
 

@@ -44,7 +44,6 @@ class Source:
 
     @property
     def batches(self) -> int | None:
-        """Candidate batches per epoch, or None if the loader cannot tell."""
         return count_items(self._batches)
 
     def length(self) -> int:
@@ -66,7 +65,6 @@ class Source:
         return type(self._indices).__name__
 
     def sizes(self) -> Iterator[int] | None:
-        """Return the sizes of an epoch's candidate batches, or None if unknown."""
         batches, indices, examples = self.batches, self.indices(), None
         if isinstance(indices, KeptBatches):
             examples = indices.examples
@@ -162,8 +160,6 @@ class Source:
 
 
 class KeptBatches:
-    """A batch sampler's indices, restricted to a subset and regrouped into full batches."""
-
     def __init__(self, batches: Any, subset: Subset, batch_size: int) -> None:
         self._subset = subset
         self.batch_size = batch_size
@@ -219,7 +215,6 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
 
 
 def unstarted(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return a shallow copy of a loader that shares no iterator, and so no workers, with it."""
     clone = copy.copy(loader)
     object.__setattr__(clone, "_iterator", None)
     if hasattr(clone, "_initial_iter_for_state_dict"):  # torchdata's: whether an iterator waits
@@ -263,7 +258,6 @@ def open_source(loader: Any) -> Source:
 
 
 def count_items(items: Any) -> int | None:
-    """Return how many items there are, or None if that is unknown."""
     try:
         return len(items)
     except (TypeError, NotImplementedError):

@@ -140,7 +140,6 @@ class Pipeline:
         return PipelineState(*own, held, drawn, self.keys.seed[0], dict(self.tally))
 
     def seed_with(self, seed: int) -> None:
-        """Derive the seeds of all draws from another seed; the rank's part stays."""
         for buffer in (self.keys, self.buffer):
             buffer.seed = (seed, *buffer.seed[1:])
 

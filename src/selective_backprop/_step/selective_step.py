@@ -24,8 +24,7 @@ from selective_backprop._core.types import (
     RowWeights,
     Scores,
 )
-from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._distributed.messages import Exchange, Head, Status, compare
+from selective_backprop._distributed.group import Exchange, Group, Head, Status, compare, find_ranks
 from selective_backprop._memory.history import History, load_history
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.row_checks import warn_of_axes
