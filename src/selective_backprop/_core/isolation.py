@@ -117,13 +117,6 @@ class KeptModel:
         }
         return places == self._places and all(map(Tensor.is_set_to, self._plain, self._memory))
 
-    def _bind(self, modules: Sequence[nn.Module]) -> None:
-        for module in modules:
-            buffers, unsaved = self._bound[id(module)]
-            module._buffers.clear()
-            module._buffers.update(buffers)
-            module._non_persistent_buffers_set = set(unsaved)
-
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
         """Run the body, with all modules in eval mode if it `evaluates`; then restore the model."""
@@ -147,8 +140,12 @@ class KeptModel:
                 object.__setattr__(module, "training", True)
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
-            if rebound := not self._stays(modules):
-                self._bind(modules)
+            rebound = not self._stays(modules)
+            for module in modules if rebound else ():
+                buffers, unsaved = self._bound[id(module)]
+                module._buffers.clear()
+                module._buffers.update(buffers)
+                module._non_persistent_buffers_set = set(unsaved)
             for pieces, image in zip(self._small.values(), images, strict=True):
                 saved = image.split([*map(Tensor.numel, pieces)])
                 with torch.inference_mode():  # outside, inference tensors cannot be written

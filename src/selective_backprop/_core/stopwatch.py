@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,12 +54,22 @@ class Stopwatch:
         self._seconds = dict(seconds)
         self._open.clear()
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
         """Return a context manager that adds the time of its body to the phase `name`.
 
         Before `start` and after `stop`, it counts nothing.
         """
-        return Phase(self, name)
+        outer = self._phase
+        if outer is not None:
+            self._charge()
+            self._phase = name
+        try:
+            yield
+        finally:
+            if outer is not None and self._phase is not None:  # None if the body stopped the watch
+                self._charge()
+                self._phase = outer
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -97,25 +108,5 @@ class Stopwatch:
             self._seconds[phase] = self._seconds.get(phase, 0.0) + took
 
 
-class Phase(AbstractContextManager[None]):
-    def __init__(self, stopwatch: Stopwatch, name: str) -> None:
-        self._stopwatch = stopwatch
-        self._name = name
-        self._outer: list[str | None] = []  # the phase around each body that runs
-
-    def __enter__(self) -> None:
-        watch = self._stopwatch
-        self._outer.append(watch._phase)
-        if watch._phase is not None:
-            watch._charge()
-            watch._phase = self._name
-
-    def __exit__(self, *raised: object) -> None:
-        watch, outer = self._stopwatch, self._outer.pop()
-        if outer is not None and watch._phase is not None:  # None if the body stopped the watch
-            watch._charge()
-            watch._phase = outer
-
-
-def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
-    return nullcontext() if stopwatch is None else stopwatch.phase(phase)
+def charged(stopwatch: Stopwatch | None, phase: str) -> Callable[[], AbstractContextManager[None]]:
+    return nullcontext if stopwatch is None else partial(stopwatch.phase, phase)

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from itertools import accumulate
 from operator import mul
 from typing import Any, NoReturn
@@ -36,6 +36,9 @@ BY_HAND = (
     "pass with_selection=True to the loader, train on (selection.weights * losses).mean(), and "
     "call loader.record(selection, losses)"
 )
+
+
+UNCOMPILED: list[Callable[..., Any]] = []  # the call of a `WeighingLoss`, once there was one
 
 
 class HandedBatch:
@@ -156,22 +159,6 @@ def _alike(part: Tensor, own: Tensor, count: int) -> bool:
     return same and (part.shape[1:] == own.shape[1:] or count != size)
 
 
-def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep `torch.compile` out of a function and all that it calls.
-
-    `torch.compiler.disable` imports the compiler, which is slow: so it is called at the first call.
-    """
-    disabled: list[Callable[..., Any]] = []
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not disabled:
-            disabled.append(torch.compiler.disable(function))
-        return disabled[0](*args, **kwargs)
-
-    return call
-
-
 class WeighingLoss:
     """A loss that weights and records the rows of the batch that a loader handed out last.
 
@@ -242,9 +229,12 @@ class WeighingLoss:
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self._record is None or not torch.is_grad_enabled():
             return self.given(*given, **named)
-        return self._call(given, named)
+        # Its state changes at each step, for which torch would compile it anew. At the first call,
+        # since this imports the compiler, which is slow.
+        if not UNCOMPILED:
+            UNCOMPILED.append(torch.compiler.disable(WeighingLoss._call))
+        return UNCOMPILED[0](self, given, named)
 
-    @uncompiled  # its state changes at each step, for which torch would compile it anew
     def _call(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         args, more = given, named
         if len(given) < 2:

@@ -135,7 +135,7 @@ class CandidateLoader:
 
     def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
         copied = None
-        with self._loading:
+        with self._loading():
             try:
                 batch = next(batches, END)
             except Exception as error:
@@ -162,7 +162,7 @@ class CandidateLoader:
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
                 copied()
-            with self._scoring:
+            with self._scoring():
                 scores = self._scorer.begin(arrived.rows.batch, arrived.rows.indices)
             return arrived._replace(scores=scores)
         return arrived if copied is None else arrived._replace(copied=copied)

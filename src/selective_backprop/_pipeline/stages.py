@@ -107,7 +107,7 @@ class Pipeline:
                 begin()
             for rows in batches if lockstep is None else lockstep.take(begin, batches, finish):
                 if teaches:
-                    with self.scoring:
+                    with self.scoring():
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:
                     memory.handed += 1
@@ -168,7 +168,7 @@ class Pipeline:
         self._finishing = False
         epoch_scores = None
         if self.memory is not None:
-            with self.selecting:
+            with self.selecting():
                 if mid_epoch is None:
                     epoch_scores = self.memory.open(epoch, handed=self.tally["batches"])
                 else:
@@ -277,7 +277,7 @@ class Pipeline:
         scorer, device, rows, begun = self.scorer, self.setup.device, batch.rows, batch.scores
         assert scorer is not None  # only called where there is one
         checked = scorer.checked if self.checks else 0
-        with self.scoring:
+        with self.scoring():
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
             column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
@@ -295,7 +295,7 @@ class Pipeline:
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while not self._finishing:
-            with self.selecting:
+            with self.selecting():
                 rows = next(batches, None)
             if rows is None:
                 return
