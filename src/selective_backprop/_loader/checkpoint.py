@@ -9,7 +9,7 @@ from torch import Tensor
 from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._core.saved_state import Saved, check_state, loaded
 from selective_backprop._core.stats import Stats
-from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of, put_back
+from selective_backprop._pipeline.rows import Cursor, EpochStart, generators_of, put_back
 from selective_backprop._pipeline.stages import Pipeline, PipelineState
 
 STATE_VERSION = 18

@@ -9,7 +9,7 @@ import torch
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group, Status, compare
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.resume_point import EpochStart
+from selective_backprop._pipeline.rows import EpochStart
 from selective_backprop._pipeline.stages import Pipeline
 
 UNKNOWN = -1

@@ -10,18 +10,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.keys import plain_list
 from selective_backprop._batches.structure import check_layout, count_rows, list_tensors, move_batch
 from selective_backprop._core.errors import BatchError, LoaderError
 from selective_backprop._core.saved_state import Saved, Stateful
 from selective_backprop._core.stopwatch import charged
-from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
+from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler, plain_list
 from selective_backprop._pipeline.nonfinite import TargetWatch
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import Cursor, EpochStart
 from selective_backprop._pipeline.row_checks import check_examples, warn_of_axes
-from selective_backprop._pipeline.rows import Rows
+from selective_backprop._pipeline.rows import Cursor, EpochStart, Rows
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop.scorers import RunningScorer
 

@@ -7,8 +7,7 @@ import numpy as np
 from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.rows import BufferState, Rows
+from selective_backprop._pipeline.rows import BufferState, EpochStart, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.stages import Pipeline

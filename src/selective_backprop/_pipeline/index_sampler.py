@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import PhasePlanner
-from selective_backprop._pipeline.resume_point import (
+from selective_backprop._pipeline.rows import (
     NO_INDICES,
     Cursor,
     EpochStart,
+    Known,
+    Rows,
     SamplerRngState,
 )
-from selective_backprop._pipeline.rows import Rows
-from selective_backprop._pipeline.score_memory import EpochScores, Known, ScoreMemory, rank_among
+from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
 from selective_backprop._pipeline.source import count_items
 from selective_backprop._sampling.draws import Draw
@@ -38,6 +38,8 @@ MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra me
 
 # Which examples an epoch keeps, whenever they come up, and their weights; None if all weigh 1.
 Kept: TypeAlias = tuple[np.ndarray, Tensor | None]
+
+Keys: TypeAlias = Tensor | list[Any]  # of examples, as a tensor if they are integers
 
 
 class CandidateBatch(NamedTuple):
@@ -312,3 +314,26 @@ class IndexSampler:
 
 def _digest(digest: int, keys: Keys | None) -> int:
     return zlib.crc32(keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode(), digest)
+
+
+def list_keys(indices: Any) -> Keys | None:
+    """Return the keys of a batch, integers as an int64 tensor `[row]`; None of a single key."""
+    if isinstance(indices, (Tensor, np.ndarray)):
+        if not indices.ndim:
+            return None
+    elif not isinstance(indices, (list, tuple, range)):
+        return None
+    try:
+        array = np.asarray(indices)
+    except ValueError:  # keys such as tuples of different lengths
+        return list(indices)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        return list(indices)
+    # A list was copied already. An array belongs to the sampler, which may change it.
+    copied = isinstance(indices, (list, tuple, range))
+    return torch.from_numpy(array.astype(np.int64, copy=not copied))
+
+
+def plain_list(keys: Keys) -> list[Any]:
+    """Return keys as a list, which is what a data loader takes."""
+    return keys.tolist() if isinstance(keys, Tensor) else keys

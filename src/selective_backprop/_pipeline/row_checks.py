@@ -18,7 +18,7 @@ from selective_backprop._batches.structure import (
     rows_elsewhere,
 )
 from selective_backprop._core.errors import BatchError, warn
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.rows import kept_streams
 
 INTEGERS = (torch.int32, torch.int64)
 MANY = 8  # fewer labels are often in ascending order by chance

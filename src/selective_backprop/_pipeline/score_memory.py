@@ -9,13 +9,14 @@ from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses, lacks_target
 from selective_backprop._core.errors import LoaderError, LossError
-from selective_backprop._core.types import NO_TARGET, Float32, Float64
+from selective_backprop._core.types import NO_TARGET, Float64
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import PendingUpdates, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
+from selective_backprop._pipeline.rows import Known
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import RunningScorer
 from selective_backprop.strategies._auto.entropies import check_entropies
@@ -23,7 +24,6 @@ from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first
 MOST_RANKED = 2**20  # scores that an epoch ranks against; these fit into a processor's cache
-Known = Float32[Tensor, " example"]
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:

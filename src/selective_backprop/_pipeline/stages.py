@@ -20,8 +20,14 @@ from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard, TargetWatch
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import NO_INDICES, Cursor, EpochStart
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
+from selective_backprop._pipeline.rows import (
+    NO_INDICES,
+    BufferState,
+    Cursor,
+    EpochStart,
+    Leftovers,
+    Rows,
+)
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import normalize, one_hot, relu
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
-from selective_backprop._batches.keys import list_keys
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Float, Float64, Int64
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.index_sampler import list_keys
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._advice import row_contents as contents
 from selective_backprop.guide._near_images import standardised

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop._batches.keys import list_keys, plain_list
+from selective_backprop._pipeline.index_sampler import list_keys, plain_list
 
 
 @given(st.lists(st.integers(-5, 2**62), min_size=1))

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from selective_backprop._core.late_checks import LateChecks
+from selective_backprop._pipeline.nonfinite import LateChecks
 
 
 class Number(torch.Tensor):
