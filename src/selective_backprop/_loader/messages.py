@@ -13,8 +13,7 @@ from selective_backprop._batches.losses import (
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import check_number
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import Progress
+from selective_backprop._pipeline.options import Progress, Setup
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop.strategies import Strategy

@@ -16,8 +16,7 @@ from selective_backprop._core.saved_state import Saved, Stateful
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler, plain_list
 from selective_backprop._pipeline.nonfinite import TargetWatch
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import SCORED, PhasePlanner
+from selective_backprop._pipeline.options import SCORED, PhasePlanner, Setup
 from selective_backprop._pipeline.row_checks import check_examples, warn_of_axes
 from selective_backprop._pipeline.rows import Cursor, EpochStart, Rows
 from selective_backprop._pipeline.score_memory import EpochScores

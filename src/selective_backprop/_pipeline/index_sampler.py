@@ -15,8 +15,7 @@ from torch import Tensor
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import PhasePlanner
+from selective_backprop._pipeline.options import PhasePlanner, Setup
 from selective_backprop._pipeline.rows import (
     NO_INDICES,
     Cursor,

@@ -18,8 +18,7 @@ from selective_backprop._pipeline.gate_feed import GateFeed
 from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard, TargetWatch
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import SCORED, PhasePlanner
+from selective_backprop._pipeline.options import SCORED, PhasePlanner, Setup
 from selective_backprop._pipeline.rows import (
     NO_INDICES,
     BufferState,
