@@ -210,7 +210,7 @@ def test_a_thread_that_reads_ahead_is_refused_at_once_where_something_is_scored(
     error = in_a_thread(lambda: next(iter(training.loader)))
     assert isinstance(error, sb.LoaderError)
     assert "num_workers=" in str(error)
-    assert "build the SelectiveLoader" in str(error)
+    assert "the thread that built the loader" in str(error)
     assert torch.equal(torch.get_rng_state(), stream)
     assert all(module.training for module in training.model.modules())
     assert len(training.epoch()) > 0  # the thread that trains goes on

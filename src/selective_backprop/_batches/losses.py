@@ -139,23 +139,16 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(
-            f"the loss is a scalar; one loss per example is needed. {ADVICE} If you wrote the loss "
-            "function, let it return one loss per example, and take the mean in your loop. If the "
-            "loss compares the examples of a batch, as a contrastive loss does, let losses= return "
-            "the term that each example adds to it: its row of the cross-entropy of similarities."
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} If the loss compares "
+            "the examples of a batch, as a contrastive loss does, let losses= return the term that "
+            "each example adds to it"
         )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"
-        several = ""
-        if losses.ndim == 1 and candidates and losses.shape[0] % candidates == 0:
-            terms = losses.shape[0] // candidates
-            several = (
-                f" If these are {terms} tokens, pixels or views of each example, give them an axis "
-                "of their own: they are then averaged."
-            )
         raise LossError(
             f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
-            f"needed. {ADVICE}{several}"
+            f"needed. {ADVICE} Give tokens, pixels or views an axis of their own, then they are "
+            "averaged"
         )
     if type(losses) is not Tensor:  # so that states hold no subclass
         losses = losses.as_subclass(Tensor)

@@ -140,28 +140,22 @@ class Epoch(Iterator[Any]):
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:
-        self._begin, self._thread, self._scores = begin, scores_in, scores_in is not None
+        self._begin, self._thread = begin, scores_in
         self._batches: Generator[Any] | None = None
         self._superseded = False
 
     def __next__(self) -> Any:
         if self._superseded:
             raise LoaderError(
-                "another iteration of this SelectiveLoader has begun, so this one has ended: both "
-                "would share the rows that wait for a batch. To iterate twice at a time, build two "
-                "SelectiveLoaders."
+                "another iteration of this SelectiveLoader has begun, so this one has ended: to "
+                "iterate twice at a time, build two SelectiveLoaders"
             )
         thread = threading.get_ident()
         if self._thread not in (None, thread):
             raise LoaderError(
-                f"thread {threading.current_thread().name!r} asked for a batch, but the loader was "
-                "built in another thread. This strategy scores with the model, so it must run in "
-                "the thread that trains. To read ahead, give the data loader workers instead "
-                "(num_workers=, prefetch_factor=). To train in another thread, build the "
-                "SelectiveLoader in it."
-                if self._scores
-                else "next() was called from a second thread, but one thread must take all batches "
-                "of an epoch"
+                "next() was called from a second thread, but one must take all batches of an "
+                "epoch; if the strategy scores with the model, it must be the thread that built "
+                "the loader. To read ahead, give the data loader workers (num_workers=)"
             )
         if self._batches is None:
             self._thread, self._batches = thread, self._begin(self)

@@ -13,6 +13,7 @@ from selective_backprop._batches.losses import (
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import check_number
 from selective_backprop._loader.checkpoint import LoaderState
+from selective_backprop._loader.weighted_loss import BY_HAND
 from selective_backprop._pipeline.options import Progress, Setup
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
@@ -141,7 +142,7 @@ def warn_of_sampler(setup: Setup) -> None:
             f" If each rank has other data, join them in one data set: {strategy.name} takes "
             "examples with the same index for the same example"
         )
-    how, cure = "draws before loading and ", ""
+    how = "draws before loading and "
     if not (_draws_early(strategy) or strategy.subset is not None or remembers):
         # Another sampler may yield single indices, of examples that are batches themselves.
         if source.attribute != "batch_sampler" or (shape.unchanged and shape.keeps_everything):
@@ -152,14 +153,11 @@ def warn_of_sampler(setup: Setup) -> None:
             whole = math.lcm(shape.window, shape.batch_size)
             if source.batch_size is not None and source.batch_size % whole == 0:
                 return
-            cure = (
-                f". To keep groups apart, make them of {whole} examples, or of a multiple, and "
-                "give the batch sampler this number as its batch_size"
-            )
+            how = f"draws from {whole} examples at a time and "
     if source.own_batches:
         warn(
             f"{strategy.name} {how}regroups the drawn examples into batches, which will mix the "
-            f"groups that your batch sampler makes ({source.kind}){cure}"
+            f"groups that your batch sampler makes ({source.kind})"
         )
 
 
@@ -183,17 +181,12 @@ def warn_of_loss(
 
 
 def check_use(strategy: Strategy) -> None:
-    found = []
-    if strategy.selector.terms.reweights:
-        found.append(("reweights examples", "train on (selection.weights * losses).mean()"))
-    if strategy.needs is not None and strategy.needs.recordings:
-        by_hand = "call loader.record(selection, losses) for each batch"
-        found.append(("selects by losses that training records", by_hand))
-    if found:
-        does, instead = map(" and ".join, zip(*found, strict=True))
+    reweights, needs = strategy.selector.terms.reweights, strategy.needs
+    if reweights or (needs is not None and needs.recordings):
+        does = "reweights examples" if reweights else "selects by losses that training records"
         raise ConfigurationError(
             f"{strategy.name} {does}: take the loss from the loader before the loop, "
-            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {instead}"
+            f"loss_fn = loader.loss_fn. Or {BY_HAND}"
         )
 
 

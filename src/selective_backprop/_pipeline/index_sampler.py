@@ -224,10 +224,9 @@ class IndexSampler:
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
                 "sampler does not draw these again, so some examples would be trained on twice. "
-                "Before the epoch continues, restore the sampler's seed and epoch, or call "
-                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch. The loader restores "
-                "by itself what a sampler draws from the global random numbers of torch, NumPy or "
-                "Python, or from a torch.Generator in one of its attributes."
+                "Restore the sampler's seed and epoch (the loader restores global random numbers "
+                "and any torch.Generator in an attribute of the sampler), or call "
+                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch"
             )
         return chain(begun, batches)
 

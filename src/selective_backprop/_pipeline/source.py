@@ -226,10 +226,9 @@ def open_source(loader: Any) -> Source:
     """Return what is known about a torch `DataLoader`; refuse other loaders and empty ones."""
     if type(loader).__module__.partition(".")[0] == "accelerate":
         raise LoaderError(
-            f"the loader was prepared by Accelerate ({type(loader).__name__}), which does not let "
-            "its sampler be replaced. Use AcceleratedLoader of "
-            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
-            "selective_backprop.integrations.transformers, which take the prepared loader."
+            f"the loader was prepared by Accelerate ({type(loader).__name__}). Use "
+            "AcceleratedLoader of selective_backprop.integrations.accelerate, or SelectiveTrainer "
+            "of selective_backprop.integrations.transformers, which take the prepared loader."
         )
     if type(loader).__name__ == "SelectiveLoader":
         raise LoaderError("the loader is a SelectiveLoader: pass the data loader that it wraps")
