@@ -173,10 +173,9 @@ def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
 def count_rows(
     batch: Any, layout: Layout, expected: int | None = None, *, every: bool = True
 ) -> int:
-    """Return how many rows a batch has, and check that all of its leaves agree.
+    """Return how many rows a batch has: those of the first tensor, or `expected` indices.
 
-    Each leaf must have as many rows as the first tensor or `expected`, the number of indices that
-    were loaded. If not `every` leaf must, one is enough, and a batch may have none with rows.
+    Every leaf must have as many. If not `every`, one is enough, and there may be none with rows.
     """
     if type(batch) in (list, tuple) and {*map(type, batch)} == {Tensor} and not layout.whole:
         size = batch[0].shape[:1] if expected is None else (expected,)
@@ -265,11 +264,7 @@ def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
 
 
 def join_rows(batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor] | None = None) -> Any:
-    """Return one batch made of some rows of several batches of the same structure.
-
-    `rows` holds the positions of the wanted rows of each batch; None takes all rows. Only these are
-    copied, each once, into a tensor of the same memory format.
-    """
+    """Return one batch of the `rows`, by position in each batch; None takes all rows."""
     first, *others = columns = [dict(named_leaves(batch)) for batch in batches]
     for other in others:
         if other.keys() != first.keys():

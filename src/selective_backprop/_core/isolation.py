@@ -174,8 +174,7 @@ def uncached_autocast(
 ) -> torch.autocast | nullcontext[None]:
     """Return a context of autocast to `dtype`, or else of the user's, that caches no weights.
 
-    PyTorch before pull request 165068 also caches weights cast under `no_grad`, which have no
-    gradient. A training forward in the same autocast region would use them and train nothing.
+    Cached under `no_grad`, they have no gradient: a later training forward would train nothing.
     """
     kind = "cpu" if device is None else device.type
     if dtype is None:

@@ -40,10 +40,7 @@ class Group:
     members: Any = None  # torch's process group; None for all processes
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
-        """Return the messages of all ranks, `[rank, ...]`, of one shape and type.
-
-        `doing` says in error messages what this rank does, such as "opens epoch 3".
-        """
+        """Return the messages of all ranks, `[rank, ...]`; `doing` is for error messages."""
         return self.send(message, doing)()
 
     def send(self, message: Tensor, doing: str) -> Callable[[], Tensor]:
@@ -80,10 +77,7 @@ class Group:
         return arrive
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield the rows of all ranks in pieces, each with its rank and its place there.
-
-        The order is the same on every rank. `counts` are the numbers of rows of all ranks.
-        """
+        """Yield the rows of all ranks in pieces, in one order, each with its rank and place."""
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):
             length = min(most, max(counts) - start)

@@ -17,10 +17,9 @@ def end_of(scheduler: Any) -> int | None:
 class CandidateScheduler:
     """Step a learning-rate schedule as often as you would without selection.
 
-    A `SelectiveLoader` yields fewer batches than your data loader, so a schedule that took one step
-    for each would not come to its end. This wrapper makes it take one step for each batch of your
-    data loader, even if its examples are skipped. Call `scheduler.step()` after each training step,
-    as you would without the wrapper.
+    A `SelectiveLoader` yields fewer batches than your data loader. With this wrapper, a schedule
+    takes one step for each batch of your data loader, even if its examples are skipped. Call
+    `scheduler.step()` after each training step, as you would without the wrapper.
 
     Other attributes, such as `state_dict`, are those of your scheduler. If all examples of
     training's last batches are skipped, the schedule's last steps are not taken. With several

@@ -59,22 +59,16 @@ class IndexSampler:
     candidates with a known score before they are loaded. The others go into separate batches, to be
     scored. If all scores are known, it draws from several candidate batches at once, which costs
     hardly more, or it draws from all examples.
-
-    Attributes:
-        sampler: yields the indices of each candidate batch. Its generators are found by this name.
-        selects: whether it selects before loading. If not, batches are loaded as they come.
-        ahead: whether all examples are drawn from when an epoch begins with all scores known. This
-            needs a selector with which no row's odds depend on other rows.
-        stops: whether the epoch ends early: only what it has left out still comes.
-        unlisted: whether the sampler yields single indices, treated as a stream.
-        streams: the random state that the order was drawn from.
     """
 
     def __init__(
         self, setup: Setup, clock: PhasePlanner, buffer: SelectionBuffer, memory: ScoreMemory | None
     ) -> None:
-        self.sampler, self.buffer, self._clock = setup.source.indices(), buffer, clock
+        self.sampler = setup.source.indices()  # its generators are found by this name
+        self.buffer, self._clock = buffer, clock
+        # Whether it selects before loading. If not, batches are loaded as they come.
         self.selects = setup.strategy.scorer is None or memory is not None
+        # Whether it draws from all examples if all scores are known: no odds depend on other rows.
         self.ahead = memory is not None and setup.terms.draw is Draw.BERNOULLI
         self._latest: tuple[tuple[int, int], Known, Kept] | None = None
         self._kept: Kept | None = None  # what the epoch keeps, if all examples were drawn from
@@ -90,8 +84,9 @@ class IndexSampler:
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self._reach = 0, 0  # how far its order had been drawn by then
         self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
-        self.stops = self.unlisted = False
-        self.streams: SamplerRngState | None = None
+        self.stops = False  # whether the epoch ends early: only what it has left out still comes
+        self.unlisted = False  # whether the sampler yields single indices, treated as a stream
+        self.streams: SamplerRngState | None = None  # that the order was drawn from
 
     def __len__(self) -> int:
         return len(self.sampler)

@@ -29,15 +29,8 @@ class SelectionBuffer:
     """Two queues: candidates that wait to fill a window, and chosen rows that wait to fill a batch.
 
     Rows with `batch=None` are mere numbers: they show how many batches exact draws would make.
-
-    Args:
-        history: recent scores; those of each window are filed before its draw. None keeps none.
-        filing: its `file(scores)` remembers scores; by default, that of the history does.
-        ranks: whether the selector ranks scores against other scores.
-        sift: before each draw, removes waiting candidates that must not be drawn.
-        exact: whether rows that lack a target score 0, and not as another row does.
-        indexed: whether indices are used. If not, the CPU waits for no rows to look theirs up.
-        watch: says whether rows may lack a target; by default they may.
+    Before each draw, `sift` removes waiting candidates that must not be drawn, and `filing`, by
+    default the history, files the scores of the window.
     """
 
     def __init__(
@@ -47,12 +40,12 @@ class SelectionBuffer:
         *,
         history: History | None = None,
         filing: Any = None,
-        ranks: bool = True,
+        ranks: bool = True,  # whether the selector ranks scores against other scores
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
-        exact: bool = False,
-        indexed: bool = True,
-        watch: TargetWatch | None = None,
+        exact: bool = False,  # whether rows that lack a target score 0, not as another row does
+        indexed: bool = True,  # else the CPU waits for no rows to look their indices up
+        watch: TargetWatch | None = None,  # says whether rows may lack a target
         seed: tuple[int, ...] = (),
     ) -> None:
         self._sift, self._exact, self._indexed, self._watch = sift, exact, indexed, watch
