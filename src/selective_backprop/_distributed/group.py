@@ -19,24 +19,19 @@ from torch import Tensor, distributed
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 
+CPU = torch.device("cpu")
 MOST_AT_EXIT = 5.0  # seconds; gloo's thread takes microseconds, unless the machine is busy
 MOST_AT_ONCE = 2**20  # rows of all ranks together in one message; more are sent in pieces
 HEAD = 5  # numbers that stand before the scores: their count, and a `Head`
 
 
 @dataclass(frozen=True)
-class Alone:
+class Group:
+    """One of the processes that train one model, each on its own shard of the data."""
+
     rank: int = 0
     size: int = 1
-
-
-@dataclass(frozen=True)
-class Group:
-    """One of several processes that train one model, each on its own shard of the data."""
-
-    rank: int
-    size: int  # at least 2
-    device: torch.device  # of the messages
+    device: torch.device = CPU  # of the messages
     members: Any = None  # torch's process group; None for all processes
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
@@ -91,9 +86,6 @@ class Group:
                     yield rank, start, piece[:own]
 
 
-Ranks: TypeAlias = Alone | Group
-
-
 # Tensors given to gloo, a view of each, and how often each was held before it was sent.
 _kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 
@@ -137,11 +129,11 @@ def _holders(tensor: Tensor) -> int:
     return getattr(tensor, "_use_count", lambda: 0)()
 
 
-def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
+def find_ranks(members: Any = None, device: torch.device | None = None) -> Group:
     """Return the processes that train together; messages are on `device` if not on the CPU."""
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:
-            return Alone()
+            return Group()
         raise ConfigurationError(
             "process_group= was given, but no process group is running: call "
             "torch.distributed.init_process_group() first, or train alone without process_group="
@@ -158,7 +150,7 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
         )
     size = distributed.get_world_size(members)
     if size == 1:
-        return Alone()
+        return Group()
     return Group(distributed.get_rank(members), size, _device_of(members, device), members)
 
 
@@ -170,7 +162,7 @@ def _device_of(members: Any, device: torch.device | None) -> torch.device:
     if device is not None and own is not None and (own == "nccl" or "cpu" not in backends):
         return device
     if "cpu" in backends:
-        return torch.device("cpu")
+        return CPU
     kind = next(iter(backends))
     return torch.device(kind, torch.get_device_module(kind).current_device())
 
@@ -253,7 +245,7 @@ class Exchange:
 
 
 def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
-    """Return each rank's numbers, below 2**64, after checking that all ranks were built alike."""
+    """Return each rank's numbers, below 2**64; refuse ranks that were not built alike."""
     content = json.dumps({name: str(value) for name, value in built.items()}).encode()
     # 63 bits, which fit into an int64 without a sign.
     digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1
@@ -269,8 +261,8 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
         first, *others = (json.loads(text) for text in texts)
         raise ConfigurationError(
             next(
-                f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
-                f"{name}={first.get(name)}; use the same value on all ranks"
+                f"rank {rank} has {name}={other.get(name)}, rank 0 has {name}={first.get(name)}; "
+                "use the same value on all ranks, and load states of the same moment"
                 for rank, other in enumerate(others, start=1)
                 for name in first | other
                 if first.get(name) != other.get(name)

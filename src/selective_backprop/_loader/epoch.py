@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._distributed.group import Group, find_ranks
+from selective_backprop._distributed.group import find_ranks
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._loader.messages import Messages
@@ -30,8 +30,7 @@ class Epochs:
         self._pipeline, self._state = pipeline, state
         self._length_planner = planner = LengthPlanner(pipeline.setup, pipeline)
         ranks = pipeline.setup.ranks
-        several = isinstance(ranks, Group)
-        self.handshake = EpochHandshake(ranks, pipeline, planner) if several else None
+        self.handshake = EpochHandshake(ranks, pipeline, planner) if ranks.size > 1 else None
         self._live: weakref.ref[Epoch] | None = None
         self._even: Tensor | None = None  # weights of 1
 
@@ -169,7 +168,7 @@ class Epoch(Iterator[Any]):
 
 
 def refuse_if_late(setup: Setup) -> None:
-    if isinstance(find_ranks(setup.process_group, setup.device), Group):
+    if find_ranks(setup.process_group, setup.device).size > 1:
         raise ConfigurationError(
             "the loader was built before init_process_group(), so it does not know of the other "
             "processes. Build it afterwards"

@@ -6,27 +6,13 @@ from typing import NamedTuple
 
 import torch
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._distributed.group import Group, Status, compare
 from selective_backprop._pipeline.epoch_length import LengthPlanner
 from selective_backprop._pipeline.rows import EpochStart
 from selective_backprop._pipeline.stages import Pipeline
 
 UNKNOWN = -1
-
-
-class RankState(NamedTuple):
-    """The state of a rank when an epoch begins; the first three are the same on all."""
-
-    epoch: int
-    filed: int  # number of scores that were ever filed in its history
-    begun: int  # whether the epoch was interrupted and is continued
-    seed: int
-    noted: int  # number of pending updates
-
-    def __str__(self) -> str:
-        verb = "continues" if self.begun else "begins"
-        return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
 
 
 class EpochForecast(NamedTuple):
@@ -60,12 +46,15 @@ class EpochHandshake:
         """Agree on the next epoch, and merge earlier updates unless it was `begun` before."""
         self._least = EpochForecast()
         self._lockstep.open(start.epoch)
-        openings = self._compare(start, begun)
+        pipeline, memory = self._pipeline, self._memory
+        filed = 0 if pipeline.history is None else pipeline.history.filed
+        stands = {"set_epoch()": start.epoch, "continued": begun, "scores in history": filed}
+        mine = [pipeline.keys.seed[0] % 2**64, 0 if memory is None else memory.noted]
+        seeds, noted = zip(*compare(self.group, self.built | stands, mine), strict=True)
         self._lockstep.met = True
-        self._pipeline.seed_with(openings[0].seed)  # rank 0's
-        if self._memory is not None and not begun:
-            noted = [each.noted for each in openings]
-            self._memory.merge(self.group, noted, start.epoch)
+        pipeline.seed_with(seeds[0])
+        if memory is not None and not begun:
+            memory.merge(self.group, noted, start.epoch)
         self._own = self._lockstep.attempt(partial(self._foresee, start, begun))
         self._lockstep.swap(Status.READY)
         forecasts = self.group.gather(torch.tensor(self._own), f"opens epoch {start.epoch}")
@@ -97,21 +86,6 @@ class EpochHandshake:
 
     def beyond(self, candidates_seen: int) -> int:
         return max(0, self._own.candidates - candidates_seen)
-
-    def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
-        history = self._pipeline.history
-        filed = 0 if history is None else history.filed
-        noted = 0 if self._memory is None else self._memory.noted
-        mine = [start.epoch, filed, int(begun), self._pipeline.keys.seed[0] % 2**64, noted]
-        states = [RankState(*each) for each in compare(self.group, self.built, mine)]
-        for rank, other in enumerate(states):
-            if other[:3] != states[0][:3]:
-                raise LoaderError(
-                    f"rank {rank} {other}, but rank 0 {states[0]}: all ranks must be at the same "
-                    "point. Call set_epoch() with the same number on all ranks, and let each rank "
-                    "load its own state, saved at the same time."
-                )
-        return states
 
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN

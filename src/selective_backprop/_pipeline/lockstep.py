@@ -29,7 +29,7 @@ from functools import partial
 from typing import TypeVar
 
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._distributed.group import Exchange, Group, Head, Status
+from selective_backprop._distributed.group import Exchange, Head, Status
 from selective_backprop._memory.history import History, SharedHistory
 from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Rows
@@ -58,7 +58,7 @@ class LockstepBatches:
     def of(
         cls, setup: Setup, history: History | None, position: Callable[[], int]
     ) -> "LockstepBatches | None":
-        if not isinstance(setup.ranks, Group):
+        if setup.ranks.size == 1:
             return None
         most, shared = 0, None
         if history is not None and setup.needs.passes:

@@ -18,7 +18,7 @@ from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._distributed.group import Ranks, find_ranks
+from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers, Shape
 from selective_backprop._pipeline.source import Source
@@ -98,7 +98,7 @@ class Setup:
         return self.with_selection or self.needs.indices or self.remembers
 
     @cached_property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> Group:
         return find_ranks(self.process_group, self.device)
 
     @cached_property

@@ -42,7 +42,7 @@ class ScoreMemory:
     def __init__(self, setup: Setup, scorer: RunningScorer) -> None:
         assert setup.source.examples is not None  # an index is in a known range
         self.examples, self.needs = setup.source.examples, setup.needs
-        depth, several = self.needs.depth, isinstance(setup.ranks, Group)
+        depth, several = self.needs.depth, setup.ranks.size > 1
         self.ledger = Ledger(self.examples, depth, first=self.needs.first)
         # What this rank notes until all ranks merge it into their ledgers.
         self.pending = PendingUpdates(self.examples, depth) if several else None

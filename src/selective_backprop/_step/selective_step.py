@@ -123,7 +123,7 @@ class SelectiveStep:
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._history: History | None = None
         self._joint = None
-        if isinstance(ranks, Group) and terms.history:
+        if ranks.size > 1 and terms.history:
             self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": policy})
         example = "sb.experimental.ReuseActivations()"
         check_instance("reuse", reuse, AbstractReuse, example, optional=True)
