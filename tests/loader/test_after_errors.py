@@ -17,7 +17,6 @@ from torch.utils.data import (
 import selective_backprop as sb
 from selective_backprop._batches.serialization import unseal
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._loader.checkpoint import Position
 
 
 class Failure(Exception):
@@ -201,8 +200,8 @@ def test_an_epoch_that_could_not_be_continued_still_waits_in_the_state():
     again = training.loader.state_dict()
     for part in ("mid_epoch", "parts"):
         assert bits(again[part]) == bits(state[part])
-    stands = [unseal(Saved(each["position"]), Position) for each in (again, state)]
-    assert bits(stands[0]._replace(generators=[])) == bits(stands[1]._replace(generators=[]))
+    stands = [unseal(Saved(each["position"]), tuple)[:2] for each in (again, state)]
+    assert bits(stands[0]) == bits(stands[1])
 
 
 def test_an_error_of_a_stream_is_left_as_it_is():

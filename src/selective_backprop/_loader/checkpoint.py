@@ -1,25 +1,18 @@
 """The state of a loader: its counts, its position, and the contents of a saved state."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._core.saved_state import Saved, check_state, loaded
 from selective_backprop._core.stats import Stats
 from selective_backprop._pipeline.rows import Cursor, EpochStart, generators_of, put_back
-from selective_backprop._pipeline.stages import Pipeline, PipelineState
+from selective_backprop._pipeline.stages import Pipeline
 
 STATE_VERSION = 18
 HOST = torch.device("cpu")  # where indices are drawn
-
-
-class Position(NamedTuple):
-    next_epoch: int
-    pipeline: PipelineState
-    generators: list[Tensor]  # the states of those that the data loader holds
 
 
 class LoaderState:
@@ -125,7 +118,7 @@ class LoaderState:
             "built": self._built,
             "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
-            "position": seal(Position(epoch, pipeline.state, generators)),
+            "position": seal((epoch, pipeline.state, generators)),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
 
@@ -135,7 +128,7 @@ class LoaderState:
         pipeline, mid_epoch = self._pipeline, None
         names = "version", "built", "mid_epoch", "stream", "position", "parts"
         _, _, begun, stream, position, own = Saved(state).fields(*names)
-        epoch, stands, generators = on_device(unseal(position, Position), HOST)
+        epoch, stands, generators = on_device(unseal(position, tuple), HOST)
         if begun.value is not None:
             mid_epoch = on_device(unseal(begun, EpochStart), HOST)._replace(stream=stream.value)
         if mid_epoch is None or not pipeline.candidate_loader.reports:

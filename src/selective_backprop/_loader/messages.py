@@ -70,10 +70,10 @@ class Messages:
         print(f"{self._strategy.name}: {text}", file=sys.stderr)
 
     def epoch_ends(self) -> None:
-        after, candidates_seen = self._state.stats, self._state.candidates_seen
-        lockstep = self._pipeline.lockstep
+        after = self._state.stats
         if after.batches != self._state.counted["batches"]:
             return
+        candidates_seen, lockstep = self._state.candidates_seen, self._pipeline.lockstep
         if not candidates_seen and (lockstep is None or not lockstep.cut):
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
         why = ""

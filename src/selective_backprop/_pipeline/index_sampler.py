@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.isolation import RandomStreams, kept_random_streams
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.options import PhasePlanner, Setup
@@ -22,7 +23,8 @@ from selective_backprop._pipeline.rows import (
     EpochStart,
     Known,
     Rows,
-    SamplerRngState,
+    generators_of,
+    put_back,
 )
 from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
@@ -86,7 +88,7 @@ class IndexSampler:
         self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
         self.stops = False  # whether the epoch ends early: only what it has left out still comes
         self.unlisted = False  # whether the sampler yields single indices, treated as a stream
-        self.streams: SamplerRngState | None = None  # that the order was drawn from
+        self.streams: tuple[RandomStreams, list[Tensor]] | None = None
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -151,13 +153,14 @@ class IndexSampler:
         passed, self._passed = self._passed, None
         buffer, batches = self.buffer, self.sampler
         if passed is not None and self.streams is not None:
-            batches = self._pass_over(passed, self.streams)
+            batches = self._pass_over(passed, *self.streams)
         if self.selects:
             yield from self._issue(self._phase, buffer.release())
             if passed is not None:
                 yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
         if batches is self.sampler:
-            self.streams = SamplerRngState.of(batches)
+            own = [generator.get_state() for generator in generators_of(batches)]
+            self.streams = RandomStreams.now(), own
         # Unless the schedule uses fractions of training, an epoch has a single phase.
         whole = None if self._clock.by_fraction else self._clock.phase(self._epoch, 0)
         for indices in batches:
@@ -197,9 +200,13 @@ class IndexSampler:
         if self.selects:
             yield from self._rescore()
 
-    def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
+    def _pass_over(
+        self, passed: Cursor, streams: RandomStreams, own: list[Tensor]
+    ) -> Iterator[Any]:
         """Draw again what was drawn before the interruption; return the remaining batches."""
-        with streams.again(self.sampler):
+        put_back(own, self.sampler)
+        with kept_random_streams(None):
+            streams.put_back()
             batches = iter(self.sampler)  # some samplers draw the whole order here
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)

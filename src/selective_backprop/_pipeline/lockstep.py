@@ -30,8 +30,7 @@ from typing import TypeVar
 
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._distributed.group import Exchange, Head, Status
-from selective_backprop._memory.history import History, SharedHistory
-from selective_backprop._pipeline.options import Setup
+from selective_backprop._memory.history import SharedHistory
 from selective_backprop._pipeline.rows import Rows
 
 Done = TypeVar("Done")
@@ -41,32 +40,22 @@ class LockstepBatches:
     """Let ranks take their training batches together, and share a history of scores if given."""
 
     def __init__(
-        self, exchange: Exchange, history: SharedHistory | None, *, overlaps: bool = False
+        self,
+        exchange: Exchange,
+        history: SharedHistory | None,
+        position: Callable[[], int] = int,
+        *,
+        overlaps: bool = False,
     ) -> None:
         self._exchange, self.history, self.overlaps = exchange, history, overlaps
         self.alike = False  # whether all ranks know that they have equally many batches
         self.met = False  # else ranks may expect messages of different lengths
         self._arriving: Callable[[], list[Status]] | None = None
         self._epoch = self._exchanged = 0
-        # How many candidate batches this rank has drawn; 0 until the pipeline sets it.
-        self.position: Callable[[], int] = int
+        self._position = position  # how many candidate batches this rank has drawn
         self.drawn = 0  # how many every rank had drawn at the last exchange
         self.held: Rows | None = None  # ready when another rank ended the epoch
         self.cut = False  # whether another rank ended the last epoch before this one was done
-
-    @classmethod
-    def of(
-        cls, setup: Setup, history: History | None, position: Callable[[], int]
-    ) -> "LockstepBatches | None":
-        if setup.ranks.size == 1:
-            return None
-        most, shared = 0, None
-        if history is not None and setup.needs.passes:
-            most = setup.candidates
-            shared = SharedHistory(history, most, setup.device)
-        lockstep = cls(Exchange(setup.ranks, most), shared, overlaps=setup.overlap)
-        lockstep.position = position
-        return lockstep
 
     def open(self, epoch: int) -> None:
         self._epoch, self._exchanged, self.cut = epoch, 0, False
@@ -135,7 +124,7 @@ class LockstepBatches:
 
     def _send(self, status: Status) -> Callable[[], list[Status]]:
         own = [] if self.history is None else self.history.retract()
-        head = Head(status, self._epoch, self._exchanged, self.position())
+        head = Head(status, self._epoch, self._exchanged, self._position())
         self._exchanged += 1
         arrive = self._exchange.send(head, own)
 

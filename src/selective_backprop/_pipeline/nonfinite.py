@@ -82,7 +82,7 @@ class FiniteGuard:
         self.policy = policy
         self.later = later and policy is not NonFinite.SELECT
         self._layout = layout
-        self._late = LateChecks()
+        self.late = LateChecks()
         self.skipped = 0
 
     def pass_on(self, rows: Rows) -> Rows:
@@ -112,10 +112,7 @@ class FiniteGuard:
         scores = [piece.scores for piece in pieces if piece.scores is not None]
         all_scores = scores[0] if len(scores) == 1 else torch.cat(scores)
         largest = torch.linalg.vector_norm(all_scores, torch.inf)  # NaN if a score is NaN
-        self._late.add(largest, lambda: LossError(_describe(bare)))
-
-    def wait(self) -> None:
-        self._late.wait()
+        self.late.add(largest, lambda: LossError(_describe(bare)))
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
         kept = finite.nonzero().flatten()

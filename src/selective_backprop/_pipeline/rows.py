@@ -121,26 +121,6 @@ class Cursor(NamedTuple):
         return Cursor(epoch, buffer=self.buffer._replace(windows=0), unscored=self.unscored)
 
 
-class SamplerRngState(NamedTuple):
-    """The states of the global random streams and a sampler's generators at one moment."""
-
-    streams: RandomStreams
-    own: list[Tensor]
-
-    @classmethod
-    def of(cls, sampler: Any) -> "SamplerRngState":
-        own = [generator.get_state() for generator in generators_of(sampler)]
-        return cls(RandomStreams.now(), own)
-
-    @contextmanager
-    def again(self, sampler: Any) -> Generator[None]:
-        """Let the sampler draw from these states in the body; its generators are not reset."""
-        put_back(self.own, sampler)
-        with kept_random_streams(None):
-            self.streams.put_back()
-            yield
-
-
 class EpochStart(NamedTuple):
     """How an epoch began; the fields after `held` are set only if it is to be continued."""
 
@@ -150,7 +130,9 @@ class EpochStart(NamedTuple):
     row_buffer: BufferState = BufferState()  # of numbers of rows
     unscored: int = 0  # indices that wait to be loaded and scored
     held: int = 0  # rows of a batch kept when another rank ended an epoch; this batch goes first
-    streams: SamplerRngState | None = None  # that its order was drawn from; None if none was drawn
+    # The states of the global random streams and of the sampler's generators that its order was
+    # drawn from; None if none was drawn.
+    streams: tuple[RandomStreams, list[Tensor]] | None = None
     stream: dict[str, Any] | None = None  # a stream's own state, if it has one
     known: Known | None = None  # the scores by which it draws; None if none were known
     exempt: Tensor = NO_INDICES  # examples that need no scoring at its end

@@ -12,6 +12,8 @@ from selective_backprop._batches.serialization import on_device
 from selective_backprop._core.stats import Stats
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import NO_TARGET
+from selective_backprop._distributed.group import Exchange
+from selective_backprop._memory.history import SharedHistory
 from selective_backprop._memory.ledger import to_host
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
@@ -84,7 +86,14 @@ class Pipeline:
         # 3. select, and 4. fill
         size = max(terms.history, setup.candidates) * setup.ranks.size
         self.history = terms.history_type(size) if terms.history else None
-        self.lockstep = LockstepBatches.of(setup, self.history, self.drawn)
+        self.lockstep = None
+        if setup.ranks.size > 1:
+            most, shared = 0, None
+            if self.history is not None and self.needs.passes:
+                most = setup.candidates
+                shared = SharedHistory(self.history, most, setup.device)
+            own = Exchange(setup.ranks, most), shared, self.drawn
+            self.lockstep = LockstepBatches(*own, overlaps=setup.overlap)
         self.buffer = buffer(
             history=self.history,
             filing=None if self.lockstep is None else self.lockstep.history,
@@ -230,7 +239,7 @@ class Pipeline:
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.setup.leftovers))
         self._note_ties()
-        self.finite.wait()
+        self.finite.late.wait()
 
     def _note_ties(self) -> None:
         # On a GPU, the host waits here. What the next epoch reads of the ledger comes with it.
