@@ -127,9 +127,8 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
     if found == crossed:
         raise LossError(
             f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
-            f"to {tuple(found)}, so each output was compared with the targets of all rows. Give "
-            "both the same shape: squeeze the outputs, or unsqueeze the targets. If your loop "
-            f"squeezes the outputs, pass {SQUEEZED}"
+            f"to {tuple(found)}: each output was compared with the targets of all rows. Give both "
+            f"the same shape. If your loop squeezes the outputs, pass {SQUEEZED}"
         )
 
 
@@ -211,9 +210,8 @@ class UnreducedLoss:
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
-                    f"The last axis of outputs {tuple(outputs.shape)} seems to be the classes, but "
-                    "torch needs classes on the second axis. Pass outputs=callable(model, batch) "
-                    "-> (logits.movedim(-1, 1), targets)."
+                    f"torch needs classes on the second axis of {tuple(outputs.shape)}: pass "
+                    "outputs=callable(model, batch) -> (logits.movedim(-1, 1), targets)."
                 )
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
@@ -389,10 +387,9 @@ def warn_of_mixtures(batch: Any) -> None:
     """Warn if a batch that was loaded by index has targets as MixUp or CutMix makes them."""
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
-            "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
-            "function does. This strategy remembers examples by index, so it would file the loss "
-            "of a mixture under one of the two. Mix the batches that the loader yields, and use a "
-            "strategy that scores candidates, such as selective_backprop."
+            "the targets look mixed from two examples each (MixUp, CutMix), but the strategy files "
+            "each loss under one example. Mix the batches that the loader yields, and use a "
+            "strategy that scores candidates, such as selective_backprop"
         )
 
 

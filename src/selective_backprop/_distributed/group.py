@@ -55,9 +55,8 @@ class Group:
                 others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
                 raise LoaderError(
                     f"rank {self.rank}, which {doing}, waited {time.monotonic() - begun:.1f} s for "
-                    f"rank {others}: a rank has died, or took longer than the process group's "
-                    "timeout. Look for the first error in the outputs of all ranks. If a rank may "
-                    "take that long, pass a longer timeout= to init_process_group. Torch says: "
+                    f"rank {others}: one has died (its output says why), or took longer than the "
+                    "timeout= of init_process_group, which you can raise. Torch says: "
                     f"{str(error).splitlines()[0]}"
                 ) from error
 

@@ -108,8 +108,7 @@ class EpochHandshake:
             )
             raise ConfigurationError(
                 "the forward pass that scores needs all ranks at once (FSDP, or SyncBatchNorm in "
-                "training mode), so all must score equally many candidates. In this epoch, by "
-                f"rank, they have {found}. Shard the data with torch's DistributedSampler, or use "
-                "a strategy that does not score with the model."
+                f"training mode), but by rank, they have {found} candidates. Shard the data with "
+                "torch's DistributedSampler, or use a strategy that does not score with the model"
             )
         return least

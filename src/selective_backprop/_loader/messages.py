@@ -46,9 +46,8 @@ class Messages:
         over = epochs is not None and epoch == math.ceil(epochs)
         if over and not self._strategy.schedule.selects(epoch, 1.0):
             warn(
-                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given. From now on "
-                f"{self._strategy.name} trains on everything. Pass the number of epochs that you "
-                "train"
+                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given: from now on "
+                f"{self._strategy.name} trains on everything. Pass epochs= as many as you train"
             )
 
     def batch_comes(self, epoch: int) -> None:
@@ -137,10 +136,9 @@ def warn_of_sampler(setup: Setup) -> None:
     remembers = setup.needs.remembers
     if remembers and ranks.size > 1 and ranks.rank == 0 and source.draws_all:
         warn(
-            f"each of the {ranks.size} ranks draws all {source.examples:,} examples of its "
-            "data set. To divide the data, pass DataLoader(data, sampler=DistributedSampler(data))."
-            f" If each rank has other data, join them in one data set: {strategy.name} takes "
-            "examples with the same index for the same example"
+            f"each of the {ranks.size} ranks draws all {source.examples:,} examples. To divide "
+            "them, pass DataLoader(data, sampler=DistributedSampler(data)). If each rank has other "
+            f"data, join them in one data set: to {strategy.name}, an index is one example"
         )
     how = "draws before loading and "
     if not (_draws_early(strategy) or strategy.subset is not None or remembers):

@@ -255,9 +255,8 @@ class WeighingLoss:
         losses, batch = self._losses, self._open
         if batch is None:
             raise LossError(
-                "no batch is open: none came since loader.loss_fn was taken, or the epoch is over. "
-                "Take loader.loss_fn before the loop, and evaluate with gradients off "
-                "(torch.no_grad()) or in eval mode (model.eval())"
+                "no batch is open: take loader.loss_fn before the loop, and evaluate with "
+                "gradients off (torch.no_grad()) or in eval mode (model.eval())"
             )
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=
             losses, named = ExampleLosses(partial(self.given, **named), average=losses.average), {}
@@ -275,9 +274,9 @@ class WeighingLoss:
         if mixed and not self._warned:
             self._warned = True
             warn(
-                "loader.loss_fn was called twice for one batch, with different targets; the losses "
-                "of the last call are recorded. Call loader.loss_fn for the part of your loss that "
-                "shows how hard an example is, and your own losses for the other parts"
+                "loader.loss_fn was called twice for one batch, with different targets; the last "
+                "losses are recorded. Call it for the part of your loss that shows how hard an "
+                "example is, and your own losses for the other parts"
             )
         if compares:
             self._compared = True

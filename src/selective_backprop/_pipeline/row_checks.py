@@ -105,9 +105,8 @@ def _has_row(path: str, whole: Any, alone: Any, place: int, examples: int) -> bo
         raise BatchError(
             f"{name_of(path)} holds positions in the batch: 0 for an example alone, but "
             f"{int(whole[place])} for the same example in row {place}. They are wrong once rows "
-            "are taken. Compute them in your loop. If they say which example each entry of another "
-            "item belongs to, let the collate function return one row of that item for each "
-            f"example. {BEFORE_LOADING}"
+            "are taken: compute them in your loop, or let the collate function return one row for "
+            f"each example of the item that they point into. {BEFORE_LOADING}"
         )
     # One entry may be one row, or one step of an example that has no more.
     unclear = whole.ndim > 1 and whole.shape[1] == examples and alone.shape[1] == 1
@@ -147,9 +146,9 @@ def _check_order(
         other = next(int(rows.nonzero()[0]) for rows in found if bool(rows.any()))
         raise BatchError(
             f"example {keys[place]!r} of the data set was drawn for row {place}, but is row "
-            f"{other} of the batch: the collate function changes the order of examples. Their "
-            "losses would be recorded for others. Let it keep the order, and sort in the model "
-            "(pack_padded_sequence sorts by itself if you pass enforce_sorted=False)"
+            f"{other} of the batch: the collate function changes the order of examples, so losses "
+            "would be recorded for others. Sort in the model (pack_padded_sequence does so with "
+            "enforce_sorted=False)"
         )
 
 

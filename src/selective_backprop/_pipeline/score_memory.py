@@ -62,9 +62,8 @@ class ScoreMemory:
         """Return the scores known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
-                "the strategy selects by losses that training records, but none was recorded: "
-                "take the loss from the loader, loss_fn = loader.loss_fn, or call "
-                "loader.record(selection, losses) with one loss per row for each batch"
+                "the strategy selects by recorded losses, but none was recorded: take "
+                "loss_fn = loader.loss_fn from the loader, or call loader.record(selection, losses)"
             )
         self.runs = False
         return self._begin(self.recall(epoch))
@@ -229,9 +228,8 @@ class EpochScores:
             )
         if len(keys) and not (int(keys.min()) >= 0 and int(keys.max()) < self._examples):
             raise LoaderError(
-                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, but the "
-                f"data set has {self._examples} examples. This strategy remembers examples by "
-                "index, from 0"
+                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, but this "
+                f"strategy remembers examples by index, from 0 to {self._examples - 1}"
             )
         if self._fate is not None:
             self._fate[keys.numpy()] |= 1
