@@ -194,10 +194,9 @@ Swapped: TypeAlias = tuple[list[Head], list[Tensor]]  # the heads and scores of 
 
 
 class Exchange:
-    """One all-gather of one small message from each rank.
+    """One all-gather of a message from each rank: `rows + 5` numbers of 4 bytes.
 
-    A message has `rows + 5` numbers of 4 bytes, however few scores there are: their number, the
-    head, and the scores' bits as float32. To read the heads, the host waits for the device once.
+    These are the number of scores, the head, and the scores' bits as float32.
     """
 
     def __init__(self, group: Group, rows: int) -> None:

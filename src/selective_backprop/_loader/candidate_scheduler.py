@@ -70,12 +70,9 @@ class CandidateScheduler:
             # With accumulation, loops may take a step of fewer batches at each epoch's end.
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
-                fitting = batches // max(1, self._end)  # batches for each of its steps
-                fits = fitting and batches // fitting == self._end
-                change = f"pass accumulation={fitting}" if fits else "correct epochs="
                 raise ConfigurationError(
                     f"{name} is made for {self._end} steps, but without selection the loader's "
-                    f"epochs= make {planned} steps: make it for {planned} steps, or {change}"
+                    f"epochs= make {planned} steps: correct one of them, or accumulation="
                 )
 
     def step(self) -> None:

@@ -15,7 +15,7 @@ from selective_backprop._core.options import check_number
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.weighted_loss import BY_HAND
 from selective_backprop._pipeline.options import Progress, Setup
-from selective_backprop._pipeline.source import Source
+from selective_backprop._pipeline.source import STREAM, Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._strategy import check_loss
@@ -113,8 +113,7 @@ def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, out
         why = "selects examples by index before they are loaded"
         raise LoaderError(
             f"{strategy.name} {why if draws_early else 'knows examples by index'}, but this loader "
-            "yields examples as a stream, without indices (an iterable data set, batch_size=None "
-            "or in_order=False). Use a strategy that scores examples as they come, such as "
+            f"yields {STREAM}. Use a strategy that scores examples as they come, such as "
             "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:

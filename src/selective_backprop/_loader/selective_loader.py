@@ -269,8 +269,7 @@ class SelectiveLoader:
 
         `auto` knows the classes if the targets of `loss_fn` are class indices, or floats of 0 (no)
         and 1 (yes). Reading this makes the CPU wait for the GPU. With several processes, the
-        running epoch is not yet counted. If the data set is so large that each process remembers
-        only a part of it, only the part of this process is counted.
+        running epoch is not yet counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -420,11 +419,10 @@ class SelectiveLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state after the last batch that your training loop received.
 
-        It includes the examples that wait to fill a batch. In the middle of an epoch, or after
-        `break` or an error ended your loop there, training continues with the rest of that epoch,
-        without loading its earlier batches again; `set_epoch` and a new epoch give this rest up. If
-        examples have no indices and your data loader cannot save its position, training continues
-        with a new epoch. `torch.load(weights_only=True)` can read a saved state.
+        It includes the examples that wait to fill a batch. In the middle of an epoch, also after
+        `break` or an error, training continues with the rest of that epoch; `set_epoch` and a new
+        epoch give this rest up. If examples have no indices and your data loader cannot save its
+        position, training continues with a new epoch. `torch.load(weights_only=True)` can read it.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.

@@ -124,7 +124,8 @@ class HandedBatch:
                 "batch's own targets, and evaluate with gradients off (torch.no_grad()) or in eval "
                 f"mode. If your loop fetches batches ahead, {BY_HAND}"
             )
-        if any(not each.used and _lives_beside(each, own) for each in before):
+        held = {*map(id, own)}  # a batch may share tensors with earlier ones
+        if any(not each.used and {*map(id, each.tensors())} - held for each in before):
             raise LossError(
                 f"the targets, {named}, may be of an earlier batch, which had no loss and is still "
                 "in memory. Delete it (del) if you left it out. If your loop fetches batches "
@@ -143,11 +144,6 @@ def _tensors_in(batch: Any) -> list[Tensor]:
 
 def _share(parts: list[Tensor], wholes: list[Tensor]) -> bool:
     return any(share_memory(part, whole) for part in parts for whole in wholes)
-
-
-def _lives_beside(batch: HandedBatch, others: list[Tensor]) -> bool:
-    """Return whether a batch is in memory, apart from tensors that other batches hold too."""
-    return any(all(each is not other for other in others) for each in batch.tensors())
 
 
 def _alike(part: Tensor, own: Tensor, count: int) -> bool:

@@ -12,10 +12,9 @@ exchanges, whatever its shard, its draws and its workers do. Between two exchang
 nothing that waits for another rank. If it fails to make a batch, it tells the others at the next
 exchange and then raises its error.
 
-This assumes three things. First, all ranks iterate the same loaders in the same order and break off
-after the same batches, as the training's own collectives require. Second, reading, collating and
-scoring a batch ends. Third, the scoring forward pass is not a collective, or all ranks run equally
-many (`has_collective_forward`; each opening checks it again). If a rank breaks an assumption or
+This assumes that all ranks iterate the same loaders in the same order and break off after the same
+batches, as the training's own collectives require; that reading and scoring a batch ends; and that
+the scoring forward pass is no collective, or that all ranks run equally many. Else, or if a rank
 dies, the process group's timeout ends the exchange with an error.
 
 With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields

@@ -130,12 +130,11 @@ def _describe(pieces: Sequence[Rows]) -> str:
     rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
     bad = (~scores.isfinite()).nonzero().flatten()
     some = bad[:10]
-    values = ", ".join(f"{value:g}" for value in scores[some].tolist())
     places = f"rows {some.tolist()} of a batch"
     if rows.indices is not None:
         places = f"examples {rows.indices.cpu()[some].tolist()} of the data set ({places})"
     return (
-        f"{bad.shape[0]} of {rows.count} losses are not finite: {places}, with losses {values}. "
+        f"{bad.shape[0]} of {rows.count} losses are not finite: {places}, {scores[some].tolist()}. "
         'Mend the data or lower the learning rate; nonfinite="skip" leaves such examples out, '
         'nonfinite="select" trains on them.'
     )

@@ -22,6 +22,8 @@ from selective_backprop._core.errors import LoaderError
 from selective_backprop._pipeline.in_memory import gathers
 from selective_backprop._sampling.subset import Subset
 
+STREAM = "a stream without indices (an iterable data set, batch_size=None or in_order=False)"
+
 
 @dataclass(frozen=True)
 class Source:
@@ -138,9 +140,8 @@ class Source:
         """Return a source of a subset alone, in batches of its own size or else `batch_size`."""
         if self.attribute != "batch_sampler":
             raise LoaderError(
-                "a subset is drawn by index, but this loader yields examples as a stream, without "
-                "indices (an iterable data set, batch_size=None or in_order=False). Give it a "
-                "map-style data set and a batch size."
+                f"a subset is drawn by index, but this loader yields {STREAM}. Give it a map-style "
+                "data set and a batch size"
             )
         if self.examples is None:
             raise LoaderError(
