@@ -41,21 +41,6 @@ def warn_of_sampler():
     loader = DataLoader(DATA, batch_sampler=Grouped(RandomSampler(DATA), 8, False))
     sb.SelectiveLoader(loader, MODEL, LOSS, sb.random_backprop(1 / 2))  # here
 
-def check_layout():
-    class Noted(torch.Tensor):
-        pass
-    def collate(examples):
-        inputs, labels = torch.utils.data.default_collate(examples)
-        inputs = inputs.as_subclass(Noted)
-        inputs.source = "a file"
-        return inputs, labels
-    loader = sb.SelectiveLoader(
-        DataLoader(DATA, 8, collate_fn=collate), MODEL, LOSS, sb.selective_backprop(1 / 2),
-        quiet=True,
-    )
-    for batch in loader:  # here
-        pass
-
 def warn_of_axes():
     square = torch.randn(8, 8), torch.arange(8) % 2
     strategy = sb.selective_backprop(1 / 2, warmup_epochs=0)
@@ -86,7 +71,7 @@ def _weigh():
 def shape():
     wrap(sb.selective_backprop(0.3), batch=4)
 
-def _warn_if_barren():
+def epoch_ends():
     loader = sb.SelectiveLoader(
         DataLoader(DATA, 8), MODEL, LOSS,
         sb.selective_backprop(1 / 4, draw="bernoulli", warmup_epochs=0),

@@ -103,8 +103,8 @@ def lacks_target(
 ) -> Bool[Tensor, " row"] | None:
     """Return which rows have no target but ignored ones; None if rows do not have one loss each.
 
-    A target is ignored if it is the class index that the loss ignores. If `ignored` is None, this
-    is torch's default, and the loss must be 0. It is also ignored if it is NaN and the loss is 0.
+    Ignored is the class index `ignored`; with None, torch's default if the loss is 0, too. So is
+    a NaN if the loss is 0.
     """
     tensors = isinstance(losses, Tensor) and isinstance(targets, Tensor)
     if not tensors or targets.is_nested or losses.ndim != 1 or targets.shape[:1] != losses.shape:
@@ -356,9 +356,9 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     if not listed or len(batch) != 2:
         found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
         raise LossError(
-            f"the batch is a {found}, not a pair (inputs, targets), so it is not known how to call "
-            "the model. Pass losses=callable(model, batch) -> one loss per example, or "
-            "outputs=callable(model, batch) -> (outputs, targets)."
+            f"the batch is a {found}, not a pair (inputs, targets). Pass losses=callable(model, "
+            "batch) -> one loss per example, or outputs=callable(model, batch) -> (outputs, "
+            "targets)"
         )
     return model(batch[0]), batch[1]
 

@@ -99,8 +99,8 @@ class KeptModel:
             for each in modules
         }
         held = [b for each in modules for b in each._buffers.values() if b is not None]
+        self._lazy = any(map(is_lazy, held))
         made = [buffer for buffer in held if not is_lazy(buffer)]
-        self._lazy = len(made) < len(held)
         self._plain = [buffer for buffer in made if _is_plain(buffer)]
         self._memory = [buffer.data for buffer in self._plain]  # autograd counts no change of it
         self._small: dict[torch.device, list[Tensor]] = {}  # the bytes of those of up to 1 MiB

@@ -17,9 +17,7 @@ class Stopwatch:
 
     `SelectiveLoader(stopwatch=…)` times its own phases; measure those of your loop with `phase`.
     Time outside all phases counts for `"other"`. A phase inside another one pauses the outer one.
-
-    On a CUDA device, phases begin and end where the device gets to them: time in which it waits for
-    the host counts for the phase that it waits for. Only reading the seconds waits for the device.
+    On a CUDA device, phases begin and end where the device gets to them. Only reading waits for it.
 
     Args:
         device: the device that trains. On a CUDA device, the work of its current stream is timed.

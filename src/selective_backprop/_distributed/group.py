@@ -92,10 +92,9 @@ _kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 def _keep(tensors: list[Tensor]) -> None:
     """Keep tensors that are about to be sent until a later call finds that gloo released them.
 
-    A thread of gloo releases a sent tensor a moment after the caller goes on, and needs Python's
-    lock if only Python holds the tensor besides. If a model under DDP, the last owner of the
-    process group, is freed in that moment, it waits for the thread while it holds the lock, for
-    ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
+    A thread of gloo releases a sent tensor a moment later, and needs Python's lock if only Python
+    holds the tensor besides. If a model under DDP, the last owner of the process group, is freed in
+    that moment, both wait for ever (pytorch/pytorch#56297). A view makes gloo need no lock.
     """
     _forget_sent()
     for tensor in tensors:
@@ -111,11 +110,7 @@ def _forget_sent() -> None:
 
 @atexit.register
 def _wait_for_gloo() -> None:
-    """Wait until gloo has released the last tensors, for some seconds at most.
-
-    Python ends every thread that asks for its lock at shutdown. If that is gloo's, which releases a
-    tensor, the process aborts.
-    """
+    """Wait until gloo has released the last tensors: at shutdown, it would abort the process."""
     until = time.monotonic() + MOST_AT_EXIT
     _forget_sent()
     while _kept and time.monotonic() < until:
@@ -134,13 +129,11 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Group
         if members is None:
             return Group()
         raise ConfigurationError(
-            "process_group= was given, but no process group is running: call "
-            "torch.distributed.init_process_group() first, or train alone without process_group="
+            "process_group= was given, but none is running: call init_process_group() first"
         )
     if members is distributed.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(
-            "this process does not belong to process_group=; pass the group that shares the data "
-            "with this process"
+            "this process does not belong to process_group=; pass a group that it belongs to"
         )
     if not isinstance(members, distributed.ProcessGroup | None):
         raise ConfigurationError(

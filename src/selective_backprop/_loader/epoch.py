@@ -17,7 +17,6 @@ from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._loader.messages import Messages
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.draws import Selection
@@ -61,7 +60,12 @@ class Epochs:
             if self.loss is not None:
                 self.loss.close()
             if handshake is None:
-                refuse_if_late(pipeline.setup)
+                setup = pipeline.setup
+                if find_ranks(setup.process_group, setup.device).size > 1:
+                    raise ConfigurationError(
+                        "the loader was built before init_process_group(), so it does not know of "
+                        "the other processes. Build it afterwards"
+                    )
             else:
                 handshake.open(start, begun=mid_epoch is not None)
             running = pipeline.run(start.epoch, mid_epoch)  # named, so that `leave` finds it runs
@@ -165,11 +169,3 @@ class Epoch(Iterator[Any]):
             # an epoch that ended by itself goes on raising StopIteration, not an error
             self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
             self._batches.close()
-
-
-def refuse_if_late(setup: Setup) -> None:
-    if find_ranks(setup.process_group, setup.device).size > 1:
-        raise ConfigurationError(
-            "the loader was built before init_process_group(), so it does not know of the other "
-            "processes. Build it afterwards"
-        )

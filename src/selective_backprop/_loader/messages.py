@@ -35,11 +35,7 @@ class Messages:
     def __init__(self, pipeline: Pipeline, state: LoaderState, silent: bool) -> None:
         self._pipeline, self._setup, self._state = pipeline, pipeline.setup, state
         self._strategy = pipeline.setup.strategy
-        self._said = 2 if silent or pipeline.setup.ranks.rank else 0  # how many of both times
-
-    def resumed(self) -> None:
-        """Leave out the line that is printed when training begins."""
-        self._said = max(self._said, 1)
+        self.said = 2 if silent or pipeline.setup.ranks.rank else 0  # how many of both times
 
     def epoch_begins(self, epoch: int) -> None:
         epochs = self._setup.progress.epochs
@@ -51,14 +47,14 @@ class Messages:
             )
 
     def batch_comes(self, epoch: int) -> None:
-        if not self._said:
-            self._said = 1
+        if not self.said:
+            self.said = 1
             rows = self._setup.shape.batch_size
             self._say(_selection(self._strategy) + (f" · batches of {rows}" if rows else ""))
             if self._pipeline.candidate_loader.unpinned:
                 print(UNPINNED, file=sys.stderr)
-        if epoch and self._said == 1:
-            self._said, memory = 2, self._pipeline.memory
+        if epoch and self.said == 1:
+            self.said, memory = 2, self._pipeline.memory
             wrong = None if memory is None else memory.ledger.wrong_labels
             if wrong is not None and wrong.is_clear:
                 self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")

@@ -64,10 +64,9 @@ class HandedBatch:
     ) -> tuple[slice, int, bool]:
         """Return the rows that `count` losses belong to; refuse losses that may be of others.
 
-        Targets that are a view of the batch's own say which rows they are; so do further arguments
-        of the loss, `more`. Other targets are those of the next rows, in order; after the last row,
-        the first comes again. Also return the number of losses for each row, above 1 for flattened
-        positions, and whether all rows had a loss before, with other targets.
+        Views of the batch's own targets say which rows they are; so do further arguments, `more`.
+        Other targets are those of the next rows, in order and all around. Also return the number of
+        losses per row (of flattened positions), and whether all rows had a loss of other targets.
         """
         if isinstance(targets, Tensor) and targets.ndim:  # nearly always the batch's own
             for ref in self._refs:
@@ -98,10 +97,10 @@ class HandedBatch:
             known.update(n for whole in self.tensors() for n in accumulate(whole.shape[1:], mul))
         if count != size * positions or positions not in known:
             raise LossError(
-                f"the loss returned {count} numbers for {size} rows of the batch of {self.size} "
-                "rows that the loader handed out last. If these are tokens or pixels of each row, "
-                "keep the axis of rows: loss_fn(logits.transpose(1, 2), labels) for logits "
-                f"[row, position, class]. Otherwise {BY_HAND}"
+                f"the loss returned {count} numbers for {size} rows of the last batch of "
+                f"{self.size} rows. If these are tokens or pixels, keep the axis of rows: loss_fn("
+                "logits.transpose(1, 2), labels) for logits [row, position, class]. Otherwise "
+                f"{BY_HAND}"
             )
         self.used, mixed = True, False
         if size == self.size:
@@ -217,9 +216,8 @@ class WeighingLoss:
         if self._count > AHEAD and not self.used:
             raise LossError(
                 f"{self._count} batches were taken, but loader.loss_fn was never called with "
-                "gradients on and the model in train mode, so losses were neither weighted nor "
-                "recorded. If the model computes its loss itself (outputs.loss), use "
-                f"loss_fn(logits, targets) with loss_fn = loader.loss_fn instead. Or {BY_HAND}"
+                "gradients on and the model in train mode. If the model computes its loss itself "
+                f"(outputs.loss), call loader.loss_fn(logits, targets) instead. Or {BY_HAND}"
             )
 
     def __call__(self, *given: Any, **named: Any) -> Any:

@@ -28,9 +28,8 @@ END = object()
 class CandidateLoader:
     """A loader's batches, moved to their device and paired with their plans.
 
-    Some are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the scorer
-    can run ahead, overlap with training. If an epoch is broken off, these are drawn again. Without
-    `draw`, batches come from a stream, and their phases are decided when they arrive.
+    Some are fetched ahead, so that copies to a GPU, and scoring if the scorer can run ahead,
+    overlap with training. Without `draw`, batches come from a stream.
     """
 
     def __init__(
@@ -137,9 +136,8 @@ class CandidateLoader:
                 batch = next(batches, END)
             except Exception as error:
                 if self.draw is not None and self.draw.plans:
-                    keys = plain_list(self.draw.plans[0].rows.batch)
-                    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
-                    error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
+                    keys = f"{plain_list(self.draw.plans[0].rows.batch)!s:.100}"
+                    error.add_note(f"raised while examples {keys} were loaded")
                 raise
             if batch is END:
                 return None

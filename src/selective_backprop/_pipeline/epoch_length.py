@@ -67,8 +67,10 @@ class LengthPlanner:
         if self._memory is not None:
             if not self.shape.unchanged and len(selecting) > 1:
                 raise TypeError("unselected rows and scored rows fill separate batches")
-            early = self._memory.knows_all(start.epoch)
-            if early is None:
+            known = self._memory.recall(start.epoch)
+            missing = None if known is None else int(known.isnan().sum())
+            early = missing == 0
+            if missing and known is not None and missing < len(known):
                 raise TypeError("some scores are known and others are not, so batches are mixed")
             if self._ahead is not None and True in selecting:
                 if not early:
@@ -125,8 +127,6 @@ class LengthPlanner:
             if phase is Phase.SELECT and clock.gate is not None:
                 raise TypeError("a gate decides when to select, which is not known in advance")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
-                if self.shape.window is None and self._ahead is None:
-                    raise TypeError(ONE_BY_ONE)
                 skips = self._setup.nonfinite is NonFinite.SKIP
                 if skips and self._setup.strategy.scorer is not None:
                     raise TypeError("how many rows nonfinite='skip' leaves out is not known")

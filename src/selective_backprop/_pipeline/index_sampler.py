@@ -56,11 +56,10 @@ class CandidateBatch(NamedTuple):
 class IndexSampler:
     """The user's batch sampler with stage one added; the data loader iterates it instead.
 
-    It runs ahead of the training loop as far as workers prefetch. Its decisions go into plans,
-    which are paired with batches first in, first out. If scores are remembered, it draws from
-    candidates with a known score before they are loaded. The others go into separate batches, to be
-    scored. If all scores are known, it draws from several candidate batches at once, which costs
-    hardly more, or it draws from all examples.
+    It runs ahead of the training loop as far as workers prefetch. Its plans are paired with batches
+    first in, first out. If scores are remembered, it draws from candidates with a known score
+    before they are loaded; the others go into separate batches, to be scored. If all scores are
+    known, it draws from several candidate batches at once, or from all examples.
     """
 
     def __init__(

@@ -114,8 +114,7 @@ class LockstepBatches:
         arriving, self._arriving = self._arriving, None
         if arriving is not None and Status.ENDED in arriving():
             raise LoaderError(
-                "a rank yielded fewer batches than it had announced, so the other ranks train on "
-                "one more. Leave out overlap=True"
+                "a rank yielded fewer batches than it had announced. Leave out overlap=True"
             )
 
     def swap(self, status: Status) -> list[Status]:

@@ -116,10 +116,6 @@ class Cursor(NamedTuple):
     digest: int = 0  # CRC-32 of the indices that have been drawn in the epoch
     exempt: int = 0  # how many groups of examples need no scoring at the epoch's end
 
-    def opening(self, epoch: int) -> "Cursor":
-        """Return the position where another epoch begins: rows that wait stay, counts are 0."""
-        return Cursor(epoch, buffer=self.buffer._replace(windows=0), unscored=self.unscored)
-
 
 class EpochStart(NamedTuple):
     """How an epoch began; the fields after `held` are set only if it is to be continued."""

@@ -181,14 +181,6 @@ class ScoreMemory:
         known.numpy()[lacking] = 0.0 if self._exact else some
         return known
 
-    def knows_all(self, epoch: int) -> bool | None:
-        """Return whether all scores are known at an epoch's start; None if only some are."""
-        known = self.recall(epoch)
-        if known is None:
-            return False
-        missing = int(known.isnan().sum())
-        return None if 0 < missing < known.shape[0] else missing == 0
-
 
 def rank_among(known: Known) -> History:
     """Return the scores that are finite, but at most `MOST_RANKED` of them, evenly spaced."""

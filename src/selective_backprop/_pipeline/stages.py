@@ -190,7 +190,9 @@ class Pipeline:
         if mid_epoch is None:
             # Batches left from the last epoch come before this epoch's own. A state that is saved
             # at one of them must not continue the last epoch's counts.
-            self.cursor, self.plain = self.cursor.opening(epoch), False
+            buffer, unscored = self.cursor.buffer._replace(windows=0), self.cursor.unscored
+            self.cursor = Cursor(epoch, buffer=buffer, unscored=unscored)
+            self.plain = False
             self.buffer.state = self.buffer.state._replace(windows=0)
             self.clock.pace(self.selector, epoch)  # only here: states restore a selector's pace
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
