@@ -73,11 +73,9 @@ class KeptModel:
     """Save the modes and buffers of a model before a forward pass, and restore them after it.
 
     A pass may change small buffers in place, and bind buffers anew. A lazy module may make its
-    buffers, which stay. An error refuses buffers that get other memory, and changes in place of
-    buffers that are not saved, of more than 1 MiB or with gaps in memory.
-
-    DDP inside the model broadcasts no buffers during the pass: the other ranks may run none, and
-    DDP would leave out its next broadcast.
+    buffers, which stay. Refused are buffers that get other memory, and changes in place of those
+    that are not saved, of more than 1 MiB or with gaps. DDP inside the model broadcasts no buffers
+    during the pass: other ranks may run none, and its next broadcast would be left out.
     """
 
     def __init__(self, model: nn.Module) -> None:

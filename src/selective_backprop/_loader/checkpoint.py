@@ -62,8 +62,7 @@ class LoaderState:
         return EpochStart(epoch, dict(self._tally), *buffers, *waiting)
 
     @property
-    def runs(self) -> EpochStart | None:
-        """What the running or interrupted epoch started with; None if there is none."""
+    def runs(self) -> EpochStart | None:  # also if it was interrupted
         return self.mid_epoch or self.start
 
     @property

@@ -78,7 +78,8 @@ class Epochs:
                     self.loss.refuse_if_unused()
             if handshake is not None:
                 handshake.close()  # before anything that may fail on one rank alone
-                pipeline.tally["beyond"] += handshake.beyond(state.candidates_seen)
+                beyond = handshake.own.candidates - state.candidates_seen  # which never came up
+                pipeline.tally["beyond"] += max(0, beyond)
             if self.loss is not None:
                 self.loss.close()
             self.messages.epoch_ends()
@@ -138,8 +139,8 @@ class Epochs:
 class Epoch(Iterator[Any]):
     """An iterator over one epoch, which begins when the first batch is taken.
 
-    Only the thread `scores_in` may take batches, because scoring changes the model's mode for a
-    moment; if it is None, the thread that takes the first batch must take all.
+    Only the thread `scores_in` may take batches, because scoring changes the model's mode; if it is
+    None, the thread that takes the first batch must take all.
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:

@@ -40,7 +40,7 @@ class EpochHandshake:
             # ranks share scores by index, so an index must mean the same example on all ranks
             "examples": setup.source.examples if setup.remembers else None,
         }
-        self._own = self._least = EpochForecast()
+        self.own = self._least = EpochForecast()
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
         """Agree on the next epoch, and merge earlier updates unless it was `begun` before."""
@@ -55,9 +55,9 @@ class EpochHandshake:
         pipeline.seed_with(seeds[0])
         if memory is not None and not begun:
             memory.merge(self.group, noted, start.epoch)
-        self._own = self._lockstep.attempt(partial(self._foresee, start, begun))
+        self.own = self._lockstep.attempt(partial(self._foresee, start, begun))
         self._lockstep.swap(Status.READY)
-        forecasts = self.group.gather(torch.tensor(self._own), f"opens epoch {start.epoch}")
+        forecasts = self.group.gather(torch.tensor(self.own), f"opens epoch {start.epoch}")
         self._least = self._judge([EpochForecast(*each) for each in forecasts.tolist()])
 
     def close(self) -> None:
@@ -83,9 +83,6 @@ class EpochHandshake:
                 f"torch's DistributedSampler deals out {self.group.size} equal shards"
             )
         return self._length_planner.batches(start)
-
-    def beyond(self, candidates_seen: int) -> int:
-        return max(0, self._own.candidates - candidates_seen)
 
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN

@@ -37,9 +37,9 @@ def check_examples(
 ) -> None:
     """Refuse a batch whose rows are not its examples, as examples collated by themselves show.
 
-    Random examples differ each time they are loaded, so other values prove nothing. But an example
-    alone must have one row, hold no position in the batch, and not be another row of the batch.
-    If `takes`, rows are taken from batches; if `ordered`, they are paired with `keys`.
+    Other values prove nothing, as random examples have. But an example alone must have one row,
+    hold no position in the batch, and not be another row of the batch. If `takes`, rows are taken
+    from batches; if `ordered`, they are paired with `keys`.
     """
     if loader.collate_fn is default_collate:
         return  # it stacks examples on the first axis
@@ -175,10 +175,7 @@ def _as_tensor(leaf: Any) -> Tensor | None:
 def warn_of_axes(
     batch: Any, layout: Layout, count: int, sure: Collection[str] = frozenset()
 ) -> None:
-    """Warn of leaves of a batch that may have no rows on their first axis, except of `sure` ones.
-
-    Ascending integers may be the rows that other entries belong to, as `batch_idx` in detection.
-    """
+    """Warn of leaves that may have no rows on their first axis, except of `sure` ones."""
     for path, leaf in named_leaves(batch):
         if path in sure or path in layout.whole or not isinstance(leaf, Tensor):
             continue
