@@ -13,12 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop._batches.losses import (
-    ADVICE,
-    ExampleLosses,
-    check_losses,
-    find_losses,
-)
+from selective_backprop._batches.losses import ADVICE, ExampleLosses, check_losses, find_losses
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0], [-2.0, 1.0, 1.0], [0.3, 0.2, 0.1]])
 TARGETS = torch.tensor([0, 1, 2, 2])

@@ -10,9 +10,7 @@ import torch
 from fixture_loaders import Numbered, bits, flat, losses_by_number, numbers, select, selective
 from fixture_training import STRATEGIES, Training
 from torch import nn
-from torch.utils.data import (
-    DataLoader,
-)
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from selective_backprop._batches.serialization import unseal

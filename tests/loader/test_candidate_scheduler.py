@@ -4,12 +4,7 @@ import pytest
 from fixture_loaders import Numbered, NumberedStream, select
 from fixture_training import Training
 from torch import nn
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    StepLR,
-)
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 

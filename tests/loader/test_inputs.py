@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_language import MASKED, Lines, make_model, outputs, pad
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    fixture_data,
-    flat,
-    numbers,
-    select,
-    selective,
-)
+from fixture_loaders import Numbered, NumberedStream, fixture_data, flat, numbers, select, selective
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate

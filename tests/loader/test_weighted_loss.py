@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import (
-    Numbered,
-    bits,
-    same_tensors,
-    selective,
-)
+from fixture_loaders import Numbered, bits, same_tensors, selective
 from fixture_training import Training
 from hypothesis import given, settings
 from hypothesis import strategies as st
