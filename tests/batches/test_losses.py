@@ -241,12 +241,6 @@ def test_what_is_not_one_number_per_example_is_refused_with_advice(losses, found
     assert ADVICE in str(refusal.value)
 
 
-def test_where_the_number_of_examples_is_unknown_the_axes_still_count():
-    assert check_losses(torch.ones(7), None).shape == (7,)
-    with pytest.raises(sb.LossError, match=r"\(7, 2\).*per example"):
-        check_losses(torch.ones(7, 2), None)
-
-
 def test_losses_that_count_something_become_floats():
     assert check_losses(torch.tensor([True, False]), 2).tolist() == [1.0, 0.0]
     assert check_losses(torch.tensor([3, 4]), 2).dtype == torch.float32
