@@ -45,7 +45,7 @@ def test_the_examples_are_named_by_default(strategy):
         list(loader)
     for part in ("1 of 5 losses", "examples [3]", "rows [3]", 'nonfinite="skip"'):
         assert part in str(caught.value)
-    with pytest.raises(sb.LossError, match=r"rows \[3\].* nan"):  # where there are no indices
+    with pytest.raises(sb.LossError, match=r"rows \[3\].*nan"):  # where there are no indices
         list(broken(NumberedStream(20), strategy))
 
 
