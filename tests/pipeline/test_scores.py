@@ -89,7 +89,7 @@ def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
     [
         (["a", "b"], "no whole numbers"),
         (torch.tensor([0.5]), "no whole numbers"),
-        (torch.tensor([0, 4]), "0 to 4.* 4"),
+        (torch.tensor([0, 4]), "0 to 4.* to 3"),
         (torch.tensor([-1, 2]), "-1 to 2"),
     ],
 )
