@@ -118,15 +118,6 @@ def test_a_loop_that_takes_batches_ahead_is_pointed_to_its_selections(change):
     assert len(x)
 
 
-def test_a_second_loss_of_a_batch_is_refused_once_the_next_batch_was_taken():
-    loader, batches = taken(WHOLE)
-    x, first = next(batches)
-    loader.loss_fn(x[:, 0].requires_grad_(), first)
-    next(batches)
-    with pytest.raises(sb.LossError, match="of an earlier batch"):
-        loader.loss_fn(x[:, 0], first.unsqueeze(1))
-
-
 def test_a_loss_outside_the_loop_is_refused_with_when_to_take_it():
     loader, batches = taken(WHOLE)
     *_, (x, last) = batches

@@ -142,8 +142,9 @@ class LoaderState:
                     moved = on_device(saved.value, pipeline.setup.device)
                 states[name] = Saved(moved, saved.path)
         with loaded(zip(stateful.values(), states.values(), strict=True)):
+            with position.inside():  # a generator may be on another device now
+                put_back(generators, self._loader)
             close()
-        put_back(generators, self._loader)
         pipeline.go_on(stands)
         if pipeline.memory is not None:
             pipeline.memory.close()
