@@ -87,8 +87,6 @@ for name in sys.argv[1:]:
     found[name] = [(each.filename, each.lineno) for each in ours]
 print(json.dumps(found))
 """
-
-
 NAMES = re.findall(r"^def (_?[a-z]\w+)\(\)", PROGRAM, re.MULTILINE)
 
 

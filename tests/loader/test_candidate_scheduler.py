@@ -18,8 +18,6 @@ STRATEGIES = {
     "traditional": sb.traditional(),
     "random": sb.random_backprop(1 / 4),
 }
-
-
 BATCHES = 32  # of the data loader, in each epoch
 STEPS = EPOCHS * BATCHES
 

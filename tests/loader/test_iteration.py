@@ -155,7 +155,6 @@ def in_a_thread(task: Any) -> Any:
     return found[0]
 
 
-NEVER_SCORES = sb.random_backprop(1 / 2)
 SCORE = {
     "selective": selective(),
     "warm-up": sb.selective_backprop(1 / 2),
@@ -165,7 +164,8 @@ SCORE = {
 
 
 def test_a_thread_may_read_ahead_where_nothing_is_scored():
-    ours, theirs = (select(DataLoader(Numbered(32), 4), NEVER_SCORES) for _ in range(2))
+    loaders = (DataLoader(Numbered(32), 4) for _ in range(2))
+    ours, theirs = (select(loader, sb.random_backprop(1 / 2)) for loader in loaders)
     for _ in range(2):
         assert numbers(in_a_thread(lambda: list(ours))) == numbers(theirs)
 

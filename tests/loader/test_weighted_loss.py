@@ -96,22 +96,6 @@ def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
 
 
-def test_evaluation_gets_the_plain_loss_and_records_nothing():
-    loop = Training(sb.auto())
-    loss_fn, seen = loop.loader.loss_fn, 0
-    for (inputs, targets), _ in loop.loader:
-        before = memory(loop)
-        with torch.no_grad():
-            logits = loop.model.eval()(inputs)
-            loop.model.train()
-            assert torch.equal(loss_fn(logits, targets), loop.loss_fn(logits, targets))
-            other = torch.zeros(3, dtype=torch.int64)
-            assert loss_fn(logits[:3], other) == loop.loss_fn(logits[:3], other)
-        assert memory(loop) == before
-        seen += 1
-    assert seen
-
-
 SCARCE = torch.tensor([0.1, 3.0, 20.0])
 
 
