@@ -262,8 +262,8 @@ def test_a_damaged_state_is_refused_and_changes_nothing():
     next(batches)
     state = loader.state_dict()
     assert state["ahead"] is not None
-    inside = {**state, "loader": {**state["loader"], "next_epoch": -5}}
-    with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["next_epoch"\].*-5'):
+    inside = {**state, "loader": {**state["loader"], "position": -5}}
+    with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["position"\].*int'):
         loader.load_state_dict(inside)
     assert bits(loader.state_dict()) == bits(state)
     assert sum(1 for _ in batches) == 5

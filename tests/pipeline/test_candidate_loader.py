@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    flat,
-    losses_by_number,
-    numbers,
-    select,
-)
+from fixture_loaders import Numbered, NumberedStream, flat, losses_by_number, numbers, select
 from fixture_parts import Stateless
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler

@@ -25,8 +25,7 @@ from selective_backprop._core.types import (
     RowWeights,
     Scores,
 )
-from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._distributed.messages import Exchange, Head, Status, compare
+from selective_backprop._distributed.group import Exchange, Group, Head, Status, compare, find_ranks
 from selective_backprop._memory.history import History, load_history
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.row_checks import warn_of_axes
@@ -140,7 +139,7 @@ class SelectiveStep:
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._history: History | None = None
         self._joint = None
-        if isinstance(ranks, Group) and terms.history:
+        if ranks.size > 1 and terms.history:
             self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": policy})
         check_instance("reuse", reuse, AbstractReuse, "ReuseActivations()", optional=True)
         if reuse is not None:

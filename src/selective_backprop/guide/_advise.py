@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot, relu
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
-from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.losses import LossFunction, is_no_cross_entropy, label_smoothing
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number, check_whole
 from selective_backprop._core.types import Float, Float64, Int64
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.index_sampler import list_keys
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide import _row_contents as contents
 

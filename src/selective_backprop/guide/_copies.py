@@ -15,7 +15,7 @@ from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Bool, Float, Int64, UInt8
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
 from selective_backprop._sampling.subset import Subset

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
+from selective_backprop._pipeline.nonfinite import LateChecks
 
 # What `Doubts` holds of each example: the type, and what stands there before the first look.
 COLUMNS: dict[str, tuple[torch.dtype, float]] = {

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
-from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.losses import (
     LossFunction,
     apply_to_pair,
@@ -21,8 +20,9 @@ from selective_backprop._core.isolation import KeptModel, unwrapped
 from selective_backprop._core.options import check_instance, find_device
 from selective_backprop._core.types import Float, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.index_sampler import list_keys
 from selective_backprop._pipeline.row_checks import check_order
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._audit import rank_doubts
 from selective_backprop.guide._label_doubts import Doubts, look_at

@@ -41,7 +41,7 @@ from selective_backprop._core.types import NO_TARGET
 from selective_backprop._loader.candidate_scheduler import end_of
 from selective_backprop._loader.messages import warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
 from selective_backprop._rollouts.rewards import check_band
 from selective_backprop.scorers._abstract import scorer_parts
