@@ -6,9 +6,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 from fixture_cheap import Coarse
-from fixture_loaders import NotedSampler, Numbered, select, selective
+from fixture_loaders import NotedSampler, Numbered, Stateless, select, selective
 from fixture_memory import Loop, strategy
-from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_audit import doubt, ranking, suspicion
+from reference import doubt, ranking, suspicion
 from unhooked import unhooked
 
 import selective_backprop as sb

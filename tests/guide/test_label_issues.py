@@ -11,7 +11,7 @@ import torch
 from fixture_loaders import random_streams
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_audit import doubt
+from reference import doubt
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, fixture_data, fresh_net, numbers, select, selective, train
-from fixture_parts import Stateless
+from fixture_loaders import (
+    Numbered,
+    Stateless,
+    fixture_data,
+    fresh_net,
+    numbers,
+    select,
+    selective,
+    train,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, default_collate

@@ -5,7 +5,7 @@ import re
 import subprocess
 
 import pytest
-from fixture_clock import Clock
+from fixture_loaders import Clock
 
 from benchmarks.__main__ import line_of, main, measured_by, state_of, states_of, with_settings
 from benchmarks.case import (

@@ -24,7 +24,7 @@ from fixture_cuda import (
     train,
     train_without_waiting,
 )
-from fixture_parts import Stateless
+from fixture_loaders import Stateless
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset

@@ -1,9 +1,9 @@
 """What the documentation shows how to write is short, trains, and does what it says."""
 
 import fixture_extend
-import fixture_tasks as tasks
 import pytest
 import torch
+from fixture_language import TRAINED, digits
 from fixture_loaders import Numbered, select
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -25,7 +25,7 @@ def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
 
 def test_a_strategy_of_both_trains() -> None:
     torch.manual_seed(0)
-    data = TensorDataset(*(part[: tasks.TRAINED] for part in tasks.digits()))
+    data = TensorDataset(*(part[:TRAINED] for part in digits()))
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
     found = {"train_loader": DataLoader(data, 32, shuffle=True), "model": net}
     found |= fixture_extend.NAMES | {"loss_fn": nn.CrossEntropyLoss()}
@@ -38,7 +38,7 @@ def test_a_strategy_of_both_trains() -> None:
             found["loss_fn"](net(images), labels).backward()
             optimizer.step()
     assert loader.stats.kept == pytest.approx(1400 * (1 + 2 / 3), abs=64)
-    images, labels = (part[tasks.TRAINED :] for part in tasks.digits())
+    images, labels = (part[TRAINED:] for part in digits())
     with torch.no_grad():
         assert (net(images).argmax(1) != labels).float().mean() < 0.2
 

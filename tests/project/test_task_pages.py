@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import fixture_language as language
-import fixture_tasks as tasks
 import pytest
 import torch
 from torch import nn
@@ -48,7 +47,7 @@ def names_of(data: object, model: nn.Module, batch_size: int) -> dict[str, objec
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    images, labels = tasks.digits()
+    images, labels = language.digits()
     return images[:128], labels[:128]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import weighted_average
+from reference import weighted_average
 
 import selective_backprop as sb
 

@@ -8,7 +8,7 @@ from fixture_loaders import Numbered, losses_by_number, select
 from fixture_memory import Loop, begin, strategy
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger
+from reference import PlainLedger
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 

@@ -7,7 +7,7 @@ import torch
 from fixture_memory import PREDICTED, RECORDED, STALE, begin
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger, remembered
+from reference import PlainLedger, remembered
 from unhooked import unhooked
 
 import selective_backprop as sb
