@@ -54,9 +54,7 @@ def test_probabilities_are_as_often_right_as_they_say():
 @pytest.mark.parametrize("depth", [2, 3])
 def test_probabilities_are_those_of_the_plain_twin(rate, same_epochs, depth):
     observed, _ = decaying(40, depth=depth, noise=0.5, same_epochs=same_epochs)
-    wanted = reference.crossing_probabilities(
-        observed.scores.T.tolist(), observed.epochs.T.tolist(), NEXT, rate
-    )
+    wanted = reference.crossing_probabilities(observed.scores.T, observed.epochs.T, NEXT, rate)
     told = sb.experimental.Crossing(rate, depth=depth).predict(observed, NEXT)
     np.testing.assert_allclose(told, wanted, atol=2e-3)
 
