@@ -188,19 +188,26 @@ loss_fn = loader.loss_fn
 
 
 def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_training(
-    tmp_path, signals_as_usual
+    tmp_path, monkeypatch, signals_as_usual
 ):
     save_and_load, _, program = examples_of("long-runs")
 
-    def run(folder: str, stop: int, seed: int) -> dict:
-        (tmp_path / folder).mkdir(exist_ok=True)
-        command = [sys.executable, "-c", BEGIN + save_and_load + program, str(stop), str(seed)]
-        subprocess.run(command, cwd=tmp_path / folder, check=True, timeout=300)
-        return torch.load(tmp_path / folder / "last.pt", weights_only=True)
+    def run(stop: int, seed: int, *, fresh: bool) -> dict:
+        arguments, code = ["-c", str(stop), str(seed)], BEGIN + save_and_load + program
+        if fresh:
+            command = [sys.executable, "-c", code, *arguments[1:]]
+            subprocess.run(command, check=True, timeout=300)
+        else:
+            monkeypatch.setattr(sys, "argv", arguments)
+            exec(code, {"__name__": "__main__"})
+        return torch.load("last.pt", weights_only=True)
 
-    whole, left = run("whole", -1, 0), run("left", 41, 0)
+    monkeypatch.chdir(tmp_path)
+    whole = run(-1, 0, fresh=False)
+    Path("last.pt").unlink()
+    left = run(41, 0, fresh=False)
     assert left["loader"]["stats"]["batches"] == 41 < whole["loader"]["stats"]["batches"]
-    assert bits(run("left", -1, 9)) == bits(whole)
+    assert bits(run(-1, 9, fresh=True)) == bits(whole)
 
 
 def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
