@@ -11,20 +11,15 @@ from pathlib import Path
 import torch
 from discovery import strategies
 from fixture_command import run_command
+from fixture_extend import DOCS, examples_of, names_of
 from fixture_loaders import bits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import selective_backprop as sb
 from selective_backprop_lab.records.schema import read_runs
 
-DOCS = Path(__file__).parents[2] / "docs"
 FACE = (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
-
-
-def examples_of(page: str) -> list[str]:
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_reference_documents_every_public_name_once_and_no_other():
@@ -91,14 +86,6 @@ def test_the_first_five_minutes_run(capsys):
 
 def classified(*shape: int, classes: int) -> TensorDataset:
     return TensorDataset(torch.randn(*shape), torch.arange(shape[0]) % classes)
-
-
-def names_of(data: TensorDataset, model: nn.Module, *, batch_size: int, rate: float = 0.1) -> dict:
-    """Return what pages take for granted."""
-    names = {"sb": sb, "nn": nn, "torch": torch, "DataLoader": DataLoader, "data": data}
-    names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=rate), "model": model}
-    loader = DataLoader(data, batch_size=batch_size, shuffle=True)
-    return names | {"train_loader": loader, "loss_fn": nn.CrossEntropyLoss()}
 
 
 def test_strategies_that_bring_models_along_are_made_as_the_page_says():

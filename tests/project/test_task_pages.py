@@ -2,21 +2,17 @@
 
 import random
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import fixture_language as language
 import pytest
 import torch
+from fixture_extend import DOCS, MODULES, names_of
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-
-DOCS = Path(__file__).parents[2] / "docs"
-MODULES = {"nn": nn, "functional": functional, "torch": torch, "sb": sb, "random": random}
-MODULES |= {"DataLoader": DataLoader, "TensorDataset": TensorDataset}
 
 
 def sections(page: str) -> dict[str, str]:
@@ -38,13 +34,6 @@ DOUBTED = "Texts that look wrong"
 FITS = "What the model fits already"
 
 
-def names_of(data: object, model: nn.Module, batch_size: int) -> dict[str, object]:
-    loader = DataLoader(data, batch_size, shuffle=True)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    own = {"train_loader": loader, "model": model, "optimizer": optimizer}
-    return MODULES | own | {"loss_fn": nn.CrossEntropyLoss()}
-
-
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     images, labels = language.digits()
@@ -64,7 +53,7 @@ def task_names(task: str) -> dict[str, object]:
     }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
     strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
-    names = names_of(examples, heads.get(task, nn.Linear(64, 10)), 32)
+    names = names_of(examples, heads.get(task, nn.Linear(64, 10)), batch_size=32)
     return names | {"strategy": strategy, "weights": torch.ones(10)}
 
 
@@ -98,7 +87,7 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
     model = nn.Linear(64, 10)
     if "own" in question or "regression" in question:
         labels = functional.one_hot(labels, 10).float()
-    names = names_of(TensorDataset(images.flatten(1), labels), model, 16)
+    names = names_of(TensorDataset(images.flatten(1), labels), model, batch_size=16)
     loader = sb.SelectiveLoader(names["train_loader"], model, names["loss_fn"], sb.auto())
     names["loader"], recorded = loader, loader.loss_fn
     if question.startswith(("It skips", "Which examples")):  # after a first epoch
@@ -118,7 +107,7 @@ def test_what_stands_beside_another_package_runs(other, capsys):
     wrong = functional.one_hot(labels, 10) * 0.95 + 0.005
     wrong[::16] = wrong[::16].roll(1, dims=1)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    names = names_of(TensorDataset(images, labels), model, 16)
+    names = names_of(TensorDataset(images, labels), model, batch_size=16)
     names |= {"pred_probs": wrong, "labels": labels}
     exec(OTHERS[other], names)
     if "cleanlab" in other:
