@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 import fixture_text as text
 import transformers
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from transformers.trainer_pt_utils import LabelSmoother
 
 import selective_backprop as sb
@@ -52,23 +53,17 @@ def classified(classes, **options):
     return functools.partial(bert, kind, num_labels=classes, **options)
 
 
+TAGGER = functools.partial(bert, transformers.BertForTokenClassification, num_labels=4)
+REGRESSION = classified(3, problem_type="regression")
 MODELS = {
     "gpt-2": (text.speaker, lambda: tokens(32), Target.NEXT_TOKENS),
     "llama": (llama, lambda: tokens(32), Target.NEXT_TOKENS),
     "t5": (t5, lambda: tokens(32), Target.TOKENS),
     "masked": (lambda: bert(transformers.BertForMaskedLM), lambda: tokens(32), Target.TOKENS),
-    "tagged": (
-        lambda: bert(transformers.BertForTokenClassification, num_labels=4),
-        lambda: tokens(4),
-        Target.TOKENS,
-    ),
+    "tagged": (TAGGER, lambda: tokens(4), Target.TOKENS),
     "classes": (classified(4), lambda: torch.randint(0, 4, (5,)), Target.CLASSES),
     "number": (classified(1), lambda: torch.randn(5), Target.CLASSES),
-    "numbers": (
-        classified(3, problem_type="regression"),
-        lambda: torch.randn(5, 3),
-        Target.CLASSES,
-    ),
+    "numbers": (REGRESSION, lambda: torch.randn(5, 3), Target.CLASSES),
     "several classes": (classified(3), lambda: torch.randint(0, 2, (5, 3)).float(), Target.CLASSES),
 }
 
@@ -116,18 +111,9 @@ def test_a_row_whose_labels_are_all_masked_has_no_score_but_a_loss_of_0(name):
 
 
 def test_a_wrapper_without_a_config_gets_labels_too_if_inputs_are_made_of_them():
-    class Wrapper(nn.Module):  # as DDP
-        def __init__(self, module):
-            super().__init__()
-            self.module = module
-
-        def forward(self, **inputs):
-            return self.module(**inputs)
-
-    model, batch = t5().eval(), {"input_ids": torch.ones(2, 3).long(), "labels": torch.ones(2, 2)}
-    batch["labels"] = batch["labels"].long()
-    losses = ModelLosses(Target.TOKENS)
-    wrapped, plain = (losses.forward(each, batch).logits for each in (Wrapper(model), model))
+    model, losses = t5().eval(), ModelLosses(Target.TOKENS)
+    batch = {"input_ids": torch.ones(2, 3).long(), "labels": torch.ones(2, 2).long()}
+    wrapped, plain = (losses.forward(each, batch).logits for each in (AveragedModel(model), model))
     assert torch.equal(wrapped, plain)
 
 
