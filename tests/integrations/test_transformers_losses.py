@@ -15,13 +15,8 @@ from transformers.trainer_pt_utils import LabelSmoother
 
 import selective_backprop as sb
 from selective_backprop._core.types import NO_TARGET
-from selective_backprop.integrations._transformers._model_losses import (
-    ModelLosses,
-    OwnLosses,
-    Target,
-    find_target,
-    model_parameters,
-)
+from selective_backprop.integrations._transformers import _model_losses
+from selective_backprop.integrations._transformers._model_losses import ModelLosses, Target
 
 SMALL = {"vocab_size": 32, "intermediate_size": 16, **text.SIZE}
 
@@ -82,7 +77,7 @@ def alone(model, batch, row, **options):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_row_s_loss_is_the_model_s_of_it_alone_and_weights_multiply_rows(name):
     model, batch, target = made(name)
-    assert find_target(model) is target
+    assert _model_losses.find_target(model) is target
     weights, losses = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.25]), ModelLosses.of_model(model)
     counted = batch["labels"] != -100
     counted = counted[:, 1:] if target is Target.NEXT_TOKENS else counted
@@ -143,9 +138,9 @@ def test_smoothed_labels_are_those_of_the_trainer(name):
 
 def test_a_loss_that_is_not_known_and_labels_that_do_not_belong_to_the_logits_are_refused():
     with pytest.raises(sb.ConfigurationError, match=r"BertForQuestionAnswering.*Pass\s+losses="):
-        find_target(bert(transformers.BertForQuestionAnswering))
+        _model_losses.find_target(bert(transformers.BertForQuestionAnswering))
     with pytest.raises(sb.ConfigurationError, match="how Linear computes its loss"):
-        find_target(nn.Linear(2, 2))
+        _model_losses.find_target(nn.Linear(2, 2))
     losses, ids = ModelLosses(Target.NEXT_TOKENS), torch.ones(2, 5, dtype=torch.int64)
     with pytest.raises(sb.LossError, match=r"'labels'.*'input_ids'"):
         losses(text.speaker(), {"input_ids": ids})
@@ -155,6 +150,8 @@ def test_a_loss_that_is_not_known_and_labels_that_do_not_belong_to_the_logits_ar
 
 def test_one_s_own_losses_must_be_one_per_row():
     model, batch, _ = made("classes")
-    own = OwnLosses(lambda outputs, batch: outputs.loss, model_parameters(model))
+    own = _model_losses.OwnLosses(
+        lambda outputs, batch: outputs.loss, _model_losses.model_parameters(model)
+    )
     with pytest.raises(sb.LossError, match="scalar"):
         own(model, batch)
