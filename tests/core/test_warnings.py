@@ -21,7 +21,7 @@ ELSEWHERE = {  # function: what holds its warning
 PROGRAM = """
 import json, sys, warnings
 import torch
-from fixture_cheap import Coarse
+from fixture_pipelined import Coarse
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, BatchSampler, RandomSampler
 import selective_backprop as sb

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference
-from fixture_predictors import NEXT, decaying, keep_newest
+from fixture_memory import NEXT, decaying, keep_newest
 
 import selective_backprop as sb
 

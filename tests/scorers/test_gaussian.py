@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from fixture_predictors import NEXT, decaying, keep_newest
+from fixture_memory import NEXT, decaying, keep_newest
 
 import selective_backprop as sb
 
