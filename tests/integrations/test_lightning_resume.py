@@ -11,6 +11,7 @@ import selective_backprop as sb
 pytest.importorskip("lightning")
 
 import fixture_lightning as lit
+from fixture_adapters import Stopped
 from fixture_lightning import Digits, fit, loader_of, make_trainer, passes_of, quietly, same_weights
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 
@@ -38,14 +39,10 @@ ERRORS = {
 }
 
 
-class Failure(RuntimeError):
-    pass
-
-
 class Failing(Digits):
     """Fails after so many steps, in one, or as data are read so often, or is interrupted."""
 
-    after, inside, reads, raises = 31, -1, 0, Failure
+    after, inside, reads, raises = 31, -1, 0, Stopped
 
     def train_dataloader(self):
         return LightningLoader(loader_of(self), self, self.loss_fn, self.strategy)
@@ -56,12 +53,12 @@ class Failing(Digits):
     def __getitem__(self, index):
         self.reads -= 1
         if not self.reads:
-            raise Failure
+            raise Stopped
         return lit.TRAIN[index]
 
     def training_step(self, batch, number):
         if self.trainer.global_step == self.inside:
-            raise Failure
+            raise Stopped
         return super().training_step(batch, number)
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
@@ -69,7 +66,7 @@ class Failing(Digits):
             if self.raises is SystemExit:
                 signal.raise_signal(signal.SIGINT)
             else:
-                raise Failure
+                raise Stopped
 
 
 @functools.cache
@@ -93,7 +90,7 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     failing, keeping = Failing(strategy), ModelCheckpoint(tmp_path, save_top_k=-1, **when)
     if "limit_train_batches" in options:
         failing.after = 10
-    with pytest.raises(Failure):
+    with pytest.raises(Stopped):
         make_trainer(keeping, **options).fit(failing)
     [saved] = tmp_path.glob("*.ckpt")
     elsewhere = ModelCheckpoint(tmp_path / "resumed", **when)
