@@ -313,7 +313,6 @@ def trained(folder, strategy, resume=None, **options):
         (sb.infobatch(), {"max_steps": 25}),
         (sb.infobatch(), {"num_train_epochs": 4}),
         (WARM, {"save_steps": 6}),
-        (WARM, {"save_strategy": "epoch"}),
         (WARM, {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
         (sb.traditional(), {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
     ],
