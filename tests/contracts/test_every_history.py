@@ -8,7 +8,7 @@ import pytest
 import torch
 from discovery import final_classes, public_classes
 from fixture_damage import refuse_all
-from fixture_histories import HISTORIES, Ranked
+from fixture_extend import HISTORIES, Ranked
 from fixture_loaders import bits, streams
 from fixture_training import Training, check_batches
 from hypothesis import given

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fixture_cases import SCHEDULES, share_of_cases
-from fixture_histories import HISTORIES, Ranked
+from fixture_extend import HISTORIES, Ranked
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
 from hypothesis import example, given

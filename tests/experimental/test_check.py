@@ -5,10 +5,9 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from fixture_cheap import Coarse
-from fixture_loaders import NotedSampler, Numbered, select, selective
+from fixture_loaders import NotedSampler, Numbered, Stateless, select, selective
 from fixture_memory import Loop, strategy
-from fixture_parts import Stateless
+from fixture_pipelined import Coarse
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from fixture_predictors import NEXT, decaying, keep_newest
+from fixture_memory import NEXT, decaying, keep_newest
 
 import selective_backprop as sb
 
@@ -33,9 +33,7 @@ def test_a_part_of_the_examples_teaches_about_as_much():
 @pytest.mark.parametrize("depth", [2, 3])
 def test_probabilities_are_those_of_the_plain_twin(rate, same_epochs, depth):
     observed, _ = decaying(40, depth=depth, noise=0.5, same_epochs=same_epochs)
-    wanted = reference.crossing_probabilities(
-        observed.scores.T.tolist(), observed.epochs.T.tolist(), NEXT, rate
-    )
+    wanted = reference.crossing_probabilities(observed.scores.T, observed.epochs.T, NEXT, rate)
     told = sb.experimental.Crossing(rate, depth=depth).predict(observed, NEXT)
     np.testing.assert_allclose(told, wanted, atol=2e-3)
 

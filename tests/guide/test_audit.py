@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_audit import doubt, ranking, suspicion
+from reference import doubt, ranking, suspicion
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset

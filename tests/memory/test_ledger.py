@@ -8,7 +8,7 @@ import torch
 from fixture_loaders import NotedSampler, bits, fixture_data, fresh_net
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger
+from reference import PlainLedger
 from torch import nn
 from torch.utils.data import DataLoader
 

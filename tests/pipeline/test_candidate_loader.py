@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, NumberedStream, flat, losses_by_number, numbers, select
-from fixture_parts import Stateless
+from fixture_loaders import (
+    Numbered,
+    NumberedStream,
+    Stateless,
+    flat,
+    losses_by_number,
+    numbers,
+    select,
+)
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, fixture_data, numbers, select, selective
-from fixture_parts import Stateless
+from fixture_loaders import Numbered, Stateless, fixture_data, numbers, select, selective
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 

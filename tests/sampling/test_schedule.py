@@ -7,12 +7,12 @@ import torch
 from fixture_loaders import (
     Numbered,
     NumberedStream,
+    Stateless,
     fixture_data,
     numbers,
     same_tensors,
     select,
 )
-from fixture_parts import Stateless
 from hypothesis import example, given
 from hypothesis import strategies as st
 from reference import PlainGate, variance_gain

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, losses_by_number, select
-from fixture_parts import Stateless
+from fixture_loaders import Numbered, Stateless, losses_by_number, select
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 

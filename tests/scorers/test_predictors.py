@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from fixture_predictors import NEXT, decaying, keep_newest
+from fixture_memory import NEXT, decaying, keep_newest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import weighted_average
+from reference import weighted_average
 
 import selective_backprop as sb
 

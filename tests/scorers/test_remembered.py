@@ -10,7 +10,7 @@ from fixture_loaders import Numbered, losses_by_number, select
 from fixture_memory import PREDICTED, RECORDED, STALE, Loop, begin, strategy
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger, remembered
+from reference import PlainLedger, remembered
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
