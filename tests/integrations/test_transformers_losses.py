@@ -182,8 +182,8 @@ def test_a_damaged_state_is_refused_and_changes_nothing():
     first = updates(3)
     list(first)
     assert refuse_all(first, first.state_dict(), beside=("loader",)) > 20
-    loader = first.loader.state_dict() | {"seed": -1}
-    with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["seed"\].*-1'):
+    loader = first.loader.state_dict() | {"position": -1}
+    with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["position"\].*int'):
         first.load_state_dict({"loader": loader, "held": [], "beyond": []})
 
 
