@@ -53,7 +53,8 @@ def data_words(comparison: pd.DataFrame) -> str:
     for key, value in config.items():
         if _root(key) == "composition" and value and not key.endswith("noise_kind"):
             name = _spoken(key.removeprefix("composition."))
-            made.append(f"{'skewed classes' if name == 'skew' else name} ({as_text(value)})")
+            name = {"skew": "skewed classes", "frequent": "one frequent class"}.get(name, name)
+            made.append(f"{name} ({as_text(value)})")
     if noise := config.get("noise"):
         share = as_text(noise)
         if isinstance(noise, float):

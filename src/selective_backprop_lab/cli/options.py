@@ -233,6 +233,9 @@ class TrainingOptions:
     skew: Annotated[
         float, _exponent("Make classes unequal: the k-th largest is in proportion to 1/k^EXPONENT.")
     ] = 0.0
+    frequent: Annotated[
+        float, _share("Give one class this share of the examples, in [0, 1).", "0")
+    ] = 0.0
     copies: Annotated[
         float,
         _exponent("Repeat the k-th example of a class in proportion to 1/k^EXPONENT (Zipf's law)."),
@@ -251,7 +254,7 @@ class TrainingOptions:
         option(
             "N",
             "Number of training examples, copies included. Default: as many as the data set has. "
-            "With --skew and without --copies: as many as the class sizes allow.",
+            "With --skew or --frequent, without --copies: as many as the class sizes allow.",
         ),
     ] = None
     noise: Noise = 0.0
@@ -265,7 +268,9 @@ class TrainingOptions:
     data_seed: Annotated[
         int,
         option(
-            "N", "Seed of the random choices of --skew, --copies and --noise.", show_default="0"
+            "N",
+            "Seed of the random choices of --skew, --frequent, --copies and --noise.",
+            show_default="0",
         ),
     ] = 0
     model: Model = None

@@ -50,14 +50,17 @@ class Composition:
     # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's
     # shares. The order of the classes is drawn at random. At least 0.
     skew: float = 0.0
+    # One class, drawn at random, gets this share of the places, in [0, 1), and the other classes
+    # get equal parts of the rest. 0 leaves the data set's shares.
+    frequent: float = 0.0
     # A place of a class shows its k-th example, in a random order, with a probability proportional
     # to `k ** -copies`. 1 is Zipf's law; 0 shows each example at most once. At least 0.
     copies: float = 0.0
     # The first place that shows an example shows it unchanged. Others shift it by up to this many
     # pixels, and change its brightness by up to a fifth. 0 makes exact copies.
     near_copies: int = 0
-    # The number of places. None is the number of examples in the data set or, with skew and
-    # without copies, as many as the shares allow.
+    # The number of places. None is the number of examples in the data set or, with skew or a
+    # frequent class and without copies, as many as the shares allow.
     places: int | None = None
     # The share of the places with a wrong label, in [0, 1): exactly so many, rounded. All kinds
     # replace the same labels, and a larger share replaces those of a smaller one and more.
@@ -72,6 +75,11 @@ class Composition:
                     f"{name}={getattr(self, name)}: the exponent must be at least 0, and finite; "
                     "0 changes nothing, 1 is Zipf's law"
                 )
+        if not 0.0 <= self.frequent < 1.0 or (self.frequent and self.skew):
+            raise sb.ConfigurationError(
+                f"frequent={self.frequent}: one class's share of the examples must be in [0, 1), "
+                "such as 0.9, and cannot be given together with skew"
+            )
         if self.near_copies and not self.copies:
             raise sb.ConfigurationError(
                 f"near_copies={self.near_copies}: there are no copies to shift; give copies=1"
@@ -102,7 +110,7 @@ class Composition:
             raise sb.ConfigurationError(
                 f"near_copies={self.near_copies}: {data.name} has no images to shift; leave it out"
             )
-        if self.skew or self.copies or self.places is not None:
+        if self.skew or self.frequent or self.copies or self.places is not None:
             rows = self.rows(data.train_labels, data.class_names)
             images = data.train_inputs[rows]
             if self.near_copies:
@@ -143,9 +151,12 @@ class Composition:
     def _counts(self, labels: Labels, class_names: tuple[str, ...]) -> list[int]:
         there = labels.bincount(minlength=len(class_names)).double()
         weights, allowed = there, len(labels)
-        if self.skew:
+        if self.skew or self.frequent:
             ranks = drawn_order(key_of(_CLASSES, self.seed), len(there)).argsort()
             weights = (ranks + 1).double() ** -self.skew
+            if self.frequent:
+                rest = (1.0 - self.frequent) / max(1, len(there) - 1)
+                weights = torch.where(ranks == 0, self.frequent, rest).double()
             if not self.copies:
                 allowed = int((there / weights).min() * weights.sum())
         places = allowed if self.places is None else self.places
@@ -154,10 +165,11 @@ class Composition:
         if self.places is None and not self.copies:
             counts = counts.minimum(there)  # rounding may ask for one too many
         for name, count, most in zip(class_names, counts.tolist(), there.tolist(), strict=True):
-            if not count and (self.skew or most):
+            if not count and (self.skew or self.frequent or most):
+                option = "frequent" if self.frequent else "skew"
                 raise sb.ConfigurationError(
-                    f"skew={self.skew} leaves no place for the class {name!r} among {places}; "
-                    "give more places, or less skew"
+                    f"{option}={getattr(self, option)} leaves no place for the class {name!r} "
+                    f"among {places}; give more places, or less {option}"
                 )
             if count and (not most or (count > most and not self.copies)):
                 raise sb.ConfigurationError(

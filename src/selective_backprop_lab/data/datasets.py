@@ -24,6 +24,7 @@ from selective_backprop_lab.data.splits import (
     redrawn,
 )
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
+from selective_backprop_lab.data.tables import read_kdd99, read_shuttle
 from selective_backprop_lab.names import find_name, is_import_path
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
@@ -63,7 +64,7 @@ class LabData:
             mean, std = torch.tensor(statistics_of(train, 1.0, True), dtype=torch.float64)
             train, test = (((part.double() - mean) / std).float() for part in (train, test))
             splits = splits._replace(train_inputs=train, test_inputs=test)
-        return cls(name, *splits, *statistics_of(train, splits.unit, splits.standardised))
+        return cls(name, *splits[:7], *statistics_of(train, splits.unit, splits.standardised))
 
     def composed(self, inputs: Tensor, labels: Tensor, sources: Tensor) -> "LabData":
         """Return the data with other training examples, and their statistics."""
@@ -141,6 +142,7 @@ def read_digits() -> Splits:
     return Splits(images[~testing], labels[~testing], images[testing], labels[testing], names)
 
 
+_THREE = (0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
 _KINDS = (0, 0, 1, 1, 1, 1, 1, 1, 0, 0)  # of CIFAR-10's classes: vehicles and animals
 # The publisher's 20 groups of CIFAR-100's classes, five in each; not every copy holds them.
 _COARSE = (
@@ -164,6 +166,7 @@ _read_cifar100 = partial(read_cifar_splits, CIFAR100)
 
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "digits": lambda root: read_digits(),  # they come with scikit-learn
+    "digits-three": lambda root: merged(read_digits(), _THREE, ("another digit", "three")),
     "mnist": _read_mnist,
     "mnist-parity": lambda root: merged(_read_mnist(root), (0, 1) * 5, ("even", "odd")),
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
@@ -174,6 +177,8 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
     "adult": read_adult,
+    "kdd99": read_kdd99,
+    "shuttle": read_shuttle,
     "mnist1d": lambda root: generated.make_mnist1d(),
     "breast-cancer": lambda root: generated.read_breast_cancer(),
     "table": lambda root: generated.make_table(),

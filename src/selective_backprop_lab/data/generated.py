@@ -162,8 +162,8 @@ def _splits(
     labels: Int64[np.ndarray, " example"],
     test: int,
     names: tuple[str, ...],
-    **more: bool,
+    standardised: bool = True,
 ) -> Splits:
     inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
     train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
-    return Splits(*train, *test_part, names, unit=255.0, **more)
+    return Splits(*train, *test_part, names, unit=255.0, standardised=standardised)

@@ -66,6 +66,8 @@ OF_AN_EVALUATION: Mapping[str, str] = {
     "overhead": "wall seconds of setting up and of evaluations so far; NaN if not recorded",
     "class_errors": "error of each class in percent, in order of the labels; None if not recorded",
     "ranking": "area under the curve, 0 to 1, for two classes; NaN otherwise",
+    "rare_precision": "average precision, 0 to 1, of the rarest class with ten test examples",
+    "corrected_loss": "test_loss, corrected for how often each class was trained on",
 }
 COLUMNS: Mapping[str, str] = {**OF_A_RUN, **OF_AN_EVALUATION}
 
@@ -79,7 +81,8 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     """Return the evaluations of runs, in the order of the runs."""
     rows = (row for run in runs for row in _rows(run))
     found = pd.DataFrame(rows, columns=list(COLUMNS))
-    return found.astype({"overhead": float, "ranking": float})
+    numbers = ("overhead", "ranking", "rare_precision", "corrected_loss")
+    return found.astype(dict.fromkeys(numbers, float))
 
 
 def runs_of(evaluations: pd.DataFrame) -> pd.DataFrame:

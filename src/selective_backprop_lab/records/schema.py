@@ -59,6 +59,10 @@ class Point:
     # older records.
     class_errors: tuple[float, ...] | None = None
     ranking: float | None = None  # area under the curve, 0 to 1, if there are two classes
+    # Average precision, 0 to 1, of the rarest class with ten test examples or more.
+    rare_precision: float | None = None
+    # `test_loss` after the logits are corrected for how often each class was trained on.
+    corrected_loss: float | None = None
 
     @property
     def forwards(self) -> int:
@@ -72,7 +76,13 @@ _READ: dict[str, Any] = {
         **dict.fromkeys(("data", "model", "pretrained", "budget_unit", "schedules_follow"), str),
         **{"epochs": float, "budget": float, "limit": int | None, "noise": float | None},
         "composition": {
-            **{"skew": float, "copies": float, "near_copies": int, "places": int | None},
+            **{
+                "skew": float,
+                "frequent": float,
+                "copies": float,
+                "near_copies": int,
+                "places": int | None,
+            },
             **{"noise_kind": str, "seed": int},
         },
         "recipe": {"learning_rate": float},

@@ -80,6 +80,8 @@ class TrainingRun:
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
+        # The weights that each class was trained with, all together.
+        self._by_class = torch.zeros(data.classes, dtype=torch.float64, device=self._device)
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
@@ -199,6 +201,7 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
+            "by_class": self._by_class,
             "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
         }
 
@@ -213,6 +216,7 @@ class TrainingRun:
         for name, part in self._parts.items():
             part.load_state_dict(state[name])
         self._losses.copy_(state["losses"])
+        self._by_class.copy_(state["by_class"])
         self._seen = self.loader.stats
         for name, probe in self._probes.items():
             probe.load_state_dict(state["probes"][name])
@@ -336,6 +340,8 @@ class TrainingRun:
         with phase("step"):
             self._optimizer.step()
             self._losses += loss.detach()
+            if targets.ndim == 1:
+                self._by_class.index_add_(0, targets, selection.weights.double())
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
         logits = self.model(inputs)
@@ -349,7 +355,8 @@ class TrainingRun:
             self.loader.record(selection, rows, (logits, targets))
         if self._spec.loss is not None:
             rows = self._spec.loss(logits, targets, self.progress)
-        return (selection.weights * rows).mean()
+        weights = selection.weights
+        return (weights * rows).mean() / (weights.mean() if self._spec.normalises else 1.0)
 
     def _schedule_share(self) -> float:
         config = self.config
@@ -359,10 +366,20 @@ class TrainingRun:
         epochs = config.recipe.epochs if timed else config.length.value
         return self.loader.stats.candidates / (epochs * len(self.data.train_labels))
 
+    def _shift(self) -> Tensor | None:
+        """Return what corrects the logits for classes that were trained on less than others."""
+        labels = self.data.train_labels.to(self._device)
+        if self.data.is_text or not bool(self._by_class.any()):
+            return None
+        there = labels.bincount(minlength=self.data.classes).double()
+        trained = self._by_class / self._by_class.sum()
+        shares = torch.where((there > 0) & (trained > 0), there / there.sum() / trained, 1.0)
+        return shares.log().float()
+
     def _evaluate(self) -> Point:
         with self.meter.as_overhead():
             model = self.model if self._averaging is None else self._averaging.model
-            found = evaluate(model, self._test, self._device)
+            found = evaluate(model, self._test, self._device, self._shift())
         stats, meter = self.loader.stats, self.meter
         # Since the last evaluation.
         last = self.points[-1] if self.points else None
@@ -388,6 +405,8 @@ class TrainingRun:
             overhead=meter.overhead,
             class_errors=found.class_errors,
             ranking=found.ranking,
+            rare_precision=found.rare_precision,
+            corrected_loss=found.corrected_loss,
         )
         self._losses.zero_()
         return point

@@ -71,7 +71,7 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
 
     def slow(*_):
         clock.now += 1000.0
-        return Evaluation(50.0, 1.0, (50.0,) * 10, None)
+        return Evaluation(50.0, 1.0, (50.0,) * 10, None, None, None)
 
     monkeypatch.setattr(runs, "evaluate", slow)
     last = carry_out(fixture_plan("selective-backprop")).points[-1]
