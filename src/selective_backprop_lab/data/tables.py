@@ -23,7 +23,7 @@ _ORDER = int.from_bytes(b"kdd99")
 def read_kdd99(root: Path | None) -> Splits:
     """Return the 494,021 connections of the published tenth, 40,000 of them to test on.
 
-    Four in five are copies of others, so only connections that come once are tested on. Numbers are
+    Three in four come more than once, so only connections that come once are tested on. Numbers are
     log(1 + |x|), a word becomes one feature for each of its values, and all have mean 0 and
     deviation 1, but lie at most 8 deviations from 0. The 23 classes are the kinds of attack and
     "normal"; the largest, "smurf", has 57 % of the rows, and half of all classes have fewer than 60
