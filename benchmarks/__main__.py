@@ -77,7 +77,6 @@ def _setting(text: str) -> tuple[str, str]:
 def with_settings(
     cases: list[Case], given: dict[str, str], rounds: int | None
 ) -> list[tuple[Case, Row]]:
-    """Return the cases, each with its settings; `given` and `rounds` replace defaults."""
     known = {name for each in cases for name in each.settings}
     if unknown := given.keys() - known:
         raise SystemExit(f"--set {' '.join(unknown)}: there are {', '.join(sorted(known))}")
@@ -112,7 +111,6 @@ def line_of(row: Row) -> str:
 
 
 def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
-    """Yield a line for each record: whether it is stale, and which files have changed."""
     paths = [root / name for name in records] or [
         path for folder in RECORDS for path in sorted((root / folder).glob("*.json"))
     ]

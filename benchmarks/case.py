@@ -65,7 +65,6 @@ def value(quantity: str, number: float, unit: str, limit: float | None = None, *
 
 
 def row_of(quantity: str, unit: str, found: Median, limit: float | None) -> Row:
-    """Return a row of a record, with a verdict if there is a limit."""
     judged = {} if limit is None else {"limit": limit, "verdict": found.verdict(limit)}
     return {"quantity": quantity, "unit": unit, **vars(found), **judged}
 

@@ -1,6 +1,7 @@
 """The tables of benchmarks' records that pages show, by kind: `TABLES`.
 
-Each function takes the rows of a record, and returns the table's heading and its lines.
+Each function, named after its cases, takes the rows of a record, and returns the table's heading
+and its lines.
 """
 
 import json
@@ -62,14 +63,11 @@ def spread(row: Row, digits: int, scale: float = 1.0) -> str:
 
 
 def with_seeds(what: str, rows: Rows) -> str:
-    """Return a heading, with values of the first row and the seeds of all."""
     seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
     return f"{what.format(**rows[0])} · seeds {seeds}"
 
 
 def gates(rows: Rows) -> Found:
-    """Show the cost of selection, and its limits."""
-
     def cells(row: Row) -> Sequence[str]:
         digits = 5 if row["limit"] < 0.01 else 4
         which = f" ({row['quantity']})" if len(where(rows, claim=row["claim"])) > 1 else ""
@@ -82,8 +80,6 @@ def gates(rows: Rows) -> Found:
 
 
 def small(rows: Rows) -> Found:
-    """Show the time that strategies add where steps are small."""
-
     def cells(name: str) -> Sequence[str]:
         own = [row for row in where(rows, workload=name) if row.get("version", "after") == "after"]
         added = (where(own, strategy=each, quantity="added")[0] for each in SMALL)
@@ -97,8 +93,6 @@ def small(rows: Rows) -> Found:
 
 
 def epochs(rows: Rows) -> Found:
-    """Show the time of scoring and of epochs, a line for each net and precision."""
-
     def cells(own: Rows) -> Sequence[str]:
         of = {row["quantity"].partition(": ")[2]: row for row in own}
         name = "{model}, {precision}".format(**own[0])
@@ -126,7 +120,6 @@ def ratios(rows: Rows) -> Found:
 
 
 def rollouts(rows: Rows) -> Found:
-    """Show the tokens, rows and seconds until TRL's trainer solved a task, by way of sampling."""
     rows = sorted(rows, key=lambda row: row["seed"])
 
     def cells(task: str, arm: str) -> Sequence[str]:
@@ -154,8 +147,6 @@ def rollouts(rows: Rows) -> Found:
 
 
 def choice(rows: Rows) -> Found:
-    """Show how often the loader keeps the losses of a stream, and how far it is from others."""
-
     def cells(own: Rows) -> Sequence[str]:
         kept = (f"{row['median']:.2%} ± {row['error']:.2%}" for row in (own[0], own[4], own[9]))
         apart = (
@@ -176,7 +167,6 @@ def choice(rows: Rows) -> Found:
 
 
 def exchange(rows: Rows) -> Found:
-    """Show how long messages between ranks take, and how long ranks wait between steps."""
     heads = "ranks | a message, ms | between steps, ms: alone | with others | overlap=True"
     what = "gloo, one machine · windows of {window} · steps that sleep {step:.1f} s · wall clock"
     lines = (
@@ -187,8 +177,6 @@ def exchange(rows: Rows) -> Found:
 
 
 def traits(rows: Rows) -> Found:
-    """Show the shares of wrong labels that `data_traits` found, a line for each data set."""
-
     def wrong(own: Rows, made: float) -> str:
         settings = ({"noise": made}, {"noise": made, "noise_kind": "neighbour"}) if made else ({},)
         row = next((each for wanted in settings for each in where(own, settings=wanted)), None)
@@ -216,8 +204,6 @@ def traits(rows: Rows) -> Found:
 
 
 def copies(rows: Rows) -> Found:
-    """Show how many copies `find_copies` found: published ones, and ones that were made."""
-
     def cells(own: Rows) -> Sequence[str]:
         published, *made = own
         found = f"{published['found']:,} of {published['examples']:,}"
@@ -238,7 +224,6 @@ def copies(rows: Rows) -> Found:
 
 
 def frequent(rows: Rows) -> Found:
-    """Show the error with and without copies, at the rates that the first three seeds chose."""
     seeds, arms = sorted(each_of(rows, "seed")), each_of(rows, "arm")
 
     def best(own: Rows) -> str:
@@ -261,8 +246,6 @@ def frequent(rows: Rows) -> Found:
 
 
 def audit(rows: Rows) -> Found:
-    """Show how much of the head of a list is wrong, by several rules."""
-
     def found(run: Row, rule: str, share: float) -> float:
         inspected = round(share * run["examples"])
         return 100 * run["found"][rule][run["shares"].index(share)] / inspected
@@ -290,8 +273,6 @@ def audit(rows: Rows) -> Found:
 
 
 def issues(rows: Rows) -> Found:
-    """Show the share of wrong labels that one pass finds, and that cleanlab finds."""
-
     def cells(own: Rows) -> Sequence[str]:
         def share(counts: str, name: str, of: Callable[[Row], int]) -> str:
             return f"{100 * fmean(run[counts][name] / of(run) for run in own):.1f}"
@@ -317,8 +298,6 @@ def issues(rows: Rows) -> Found:
 
 
 def noise(rows: Rows) -> Found:
-    """Show the estimated share of wrong labels, a column for each way the data were changed."""
-
     def cell(runs: Rows) -> str:
         if None in each_of(runs, "half_width"):
             return "–"
@@ -334,8 +313,6 @@ def noise(rows: Rows) -> Found:
 
 
 def rare(rows: Rows) -> Found:
-    """Show what the audit calls wrong and right labels, with rare classes apart if they exist."""
-
     def cells(own: Rows, groups: Sequence[str], classes: str) -> Sequence[str]:
         counts = [run["likely"][group] for run in own for group in groups]
         sums = {kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]}

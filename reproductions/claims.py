@@ -90,10 +90,8 @@ def read_reported(path: Path) -> dict[str, Reported]:
 
 LEAST = 3  # seeds, for a verdict in seconds, or on a target that is reached or not
 MOST = 2.0  # points of error: a tenth of an error of 80 % is not comparable
-Judged = tuple[str, Finding]
-"""The name of a quote, and the finding of the records."""
-Compared = tuple[Any, ...]
-"""The identity of a comparison: its measure, its runs and its limit."""
+Judged = tuple[str, Finding]  # the name of a quote, and the finding of the records
+Compared = tuple[Any, ...]  # the identity of a comparison: its measure, its runs and its limit
 # The reasons for which a verdict does not count.
 UNTESTED = "not tested"
 NOTHING = "nothing to compare"

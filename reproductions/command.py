@@ -6,27 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import selective_backprop as sb
+from reproductions import papers
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.study import run_study
 from reproductions.headline import headline
 from reproductions.headline import live as train_live
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import (
-    COMMITTED,
-    FIGURES,
-    SEEDS,
-    PaperOrder,
-    find_figures,
-    limited,
-    list_figures,
-    reproduce,
-)
 from reproductions.training import Order
 from selective_backprop_lab.cli import options
-from selective_backprop_lab.cli.command_line import Commands, find_device
+from selective_backprop_lab.cli.command_line import Commands, console, find_device
 from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.provenance import hardware
@@ -45,16 +35,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"allow_interspersed_args": True},
 )
-console = Console(markup=False, emoji=False, highlight=False)
 
 Names = Annotated[
     list[str],
     typer.Argument(
         metavar="list | headline | NAME... | all",
-        help=f"What to redo: {', '.join(FIGURES)}; or all, for all of these; {', '.join(STUDY)}, "
-        "the stages of the study behind auto; or study, for all stages. list prints the runs of "
-        "each figure, how many are on record, and how long the rest takes. headline says in four "
-        "lines what the paper reports and what is on record, and draws figure 7 and table 1.",
+        help=f"What to redo: {', '.join(papers.FIGURES)}; or all, for all of these; "
+        f"{', '.join(STUDY)}, the stages of the study behind auto; or study, for all stages. "
+        "list prints the runs of each figure, how many are on record, and how long the rest "
+        "takes. headline says in four lines what the paper reports and what is on record, and "
+        "draws figure 7 and table 1.",
     ),
 ]
 Live = Annotated[
@@ -166,7 +156,7 @@ def main(
         "every": checkpoint_every,
     }
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
-    known = (*FIGURES, "all", "list", "headline", *STUDY)
+    known = (*papers.FIGURES, "all", "list", "headline", *STUDY)
     names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
     named = [name for name in names if name not in {*STUDY, "list", "headline"}]
@@ -176,22 +166,22 @@ def main(
         headline(console, out or Path("runs/headline"))
         if live:
             folder, scale = out or Path("runs/papers"), ScaleName.SATURATED
-            order = PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
+            order = papers.PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
             train_live(console, order)
     lists = "list" in names
     for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
     if lists or named:
-        papers = out or (COMMITTED / scale if from_records else Path("runs/papers"))
+        place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
         whole = SCALES[scale].lasting(epochs).ending_after(hours)
-        figures = find_figures(named or ["all"], whole)
-        part, kept = limited(whole, figures, _names(arms), _names(only))
+        figures = papers.find_figures(named or ["all"], whole)
+        part, kept = papers.limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):
             console.print(f"{figure.name}: left out, it needs nothing of {part.part}")
         given["jobs"] = jobs or whole.jobs or given["jobs"]
-        order = PaperOrder(scale=part, seeds=seeds or SEEDS, out=papers, **given)
-        (list_figures if lists else reproduce)(console, kept, order)
+        order = papers.PaperOrder(scale=part, seeds=seeds or papers.SEEDS, out=place, **given)
+        (papers.list_figures if lists else papers.reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
         order = Order(seeds=seeds or 5, out=folder, **given)

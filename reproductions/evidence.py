@@ -16,8 +16,7 @@ from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.runner.grid import load_data
 
 _NO_RUNS = frame_of(()).assign(key="")
-SAME = "is Traditional here"
-"""Said of an arm whose gate never opened."""
+SAME = "is Traditional here"  # said of an arm whose gate never opened
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,6 @@ class Figure:
     timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
     whole: bool = False  # whether it is nothing without one of its panels
 
-    @property
-    def title(self) -> str:
-        """The title, in our words."""
-        return self.reported.title
-
     def needs(self, scale: Scale) -> bool:
         """Return whether it has something to train or to time at a scale."""
         return any(panel.arms for panel in self.panels(scale)) or bool(self.timings(scale))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -13,33 +12,23 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FixedLocator, NullLocator
 from rich.console import Console
 
-from reproductions import training
+from reproductions import papers, training
 from reproductions.drawing import save
 from reproductions.evidence import Panel
 from reproductions.jiang2019.curves import FACTORS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.jiang2019.times import log_speed, target_of
 from reproductions.measures import final_difference, log_ratios
-from reproductions.papers import (
-    COMMITTED,
-    FIGURES,
-    PaperOrder,
-    committed,
-    figures_at,
-    gather,
-    limited,
-    reproduce,
-)
 from reproductions.settings import SHORTENED
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.data.folders import make_folder
+from selective_backprop_lab.records.files import make_folder
 from selective_backprop_lab.report.panels import FAINT, INK, SETTINGS
 
-_RECORDS = Path(__file__).parents[1] / COMMITTED
-_ITEMS = ("fig-7", "table-1")
+_RECORDS = Path(__file__).parents[1] / papers.COMMITTED
+_ITEMS, _TABLE = ("fig-7", "table-1"), papers.FIGURES["table-1"]
 _WRONG, _SPEEDS = (50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1), (0.25, 0.5, 0.7, 1, 1.4, 2)  # marked
 _LIVE = ("traditional", "sb", "shortened")  # on MNIST, a few minutes
 
@@ -49,7 +38,7 @@ def headline(console: Console, out: Path) -> None:
     saturated, full, gpu = (
         _panels(scale) for scale in (ScaleName.SATURATED, ScaleName.CIFAR10, ScaleName.GPU)
     )
-    reported = FIGURES["fig-7"].reported
+    reported = papers.FIGURES["fig-7"].reported
     said = f"The paper: “{reported.quotes['cifar10'].text}” ({reported.quotes['cifar10'].section})."
     lines = [
         said,
@@ -60,23 +49,24 @@ def headline(console: Console, out: Path) -> None:
         f"{_each(saturated, 'third', 'traditional')}; SB against it "
         f"{_each(saturated, 'sb', 'third')}.",
     ]
-    order = committed(_RECORDS / ScaleName.SATURATED)
+    order = papers.committed(_RECORDS / ScaleName.SATURATED)
     make_folder(out)
     order = replace(order, out=out, records_in=order.folder)
     draw_learned(out / "learned")
-    reproduce(Console(quiet=True), [FIGURES[name] for name in _ITEMS], order)
+    papers.reproduce(Console(quiet=True), [papers.FIGURES[name] for name in _ITEMS], order)
     for line in [*lines, f"Figure 7 and table 1: {out / 'index.md'}"]:
         console.print(line, soft_wrap=True)
 
 
-def live(console: Console, order: PaperOrder) -> None:
+def live(console: Console, order: papers.PaperOrder) -> None:
     """Train on MNIST what the headline compares, and print its speed beside the recorded one."""
     whole = SCALES[ScaleName.SATURATED]
-    figures = [FIGURES["table-1"]]
-    part, kept = limited(whole, figures, _LIVE, ["mnist"])
+    figures = [_TABLE]
+    part, kept = papers.limited(whole, figures, _LIVE, ["mnist"])
     order = replace(order, scale=part)
     training.train_missing(console, order.jobs_of(kept), order, order.folder)
-    fresh, recorded = gather(kept[0], replace(order), {}).panels[:1], _panels("saturated")[:1]
+    fresh = papers.gather(kept[0], replace(order), {}).panels[:1]
+    recorded = _panels(ScaleName.SATURATED)[:1]
     for key in _LIVE[1:]:
         words = [_each(panels, key, "traditional") for panels in (fresh, recorded)]
         label = next(arm.label for arm in fresh[0].arms if arm.key == key)
@@ -85,7 +75,7 @@ def live(console: Console, order: PaperOrder) -> None:
 
 
 def _panels(scale: str) -> Sequence[Panel]:
-    return gather(FIGURES["table-1"], committed(_RECORDS / scale), {}).panels
+    return papers.gather(_TABLE, papers.committed(_RECORDS / scale), {}).panels
 
 
 def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
@@ -111,18 +101,14 @@ def _behind(panels: Sequence[Panel]) -> str:
     )
 
 
-class Place(NamedTuple):
-    """Where a setting stands: how much plain training learns, and how SB compares with it."""
+def places() -> Iterator[tuple[str, float, Estimate]]:
+    """Yield every setting on record that has SB and a shortened schedule: what it is, and where.
 
-    title: str
-    learned: float  # % of the training examples that plain training of SB's cost gets right
-    speed: Estimate  # logarithm of how many times as fast SB is as the best plain training
-
-
-def places() -> Iterator[Place]:
-    """Yield the place of every setting on record that has SB and a shortened schedule."""
+    The numbers are the training error, in %, of plain training of SB's cost, and the logarithm of
+    how many times as fast SB is as the best plain training.
+    """
     for name in ScaleName:
-        if not (_RECORDS / name).is_dir() or FIGURES["table-1"] not in figures_at(SCALES[name]):
+        if not (_RECORDS / name).is_dir() or _TABLE not in papers.figures_at(SCALES[name]):
             continue
         for panel in _panels(name):
             if {"sb", "shortened"} <= {arm.key for arm in panel.arms}:
@@ -130,7 +116,7 @@ def places() -> Iterator[Place]:
                 logs = _beyond_plain(panel)
                 if len(wrong) and len(logs):
                     title = f"{panel.setting.title} ({name})"
-                    yield Place(title, 100 - wrong.mean(), estimate([*logs]))
+                    yield title, wrong.mean(), estimate([*logs])
 
 
 def _beyond_plain(panel: Panel) -> pd.Series:
@@ -157,13 +143,13 @@ def draw_learned(path: Path) -> None:
         drawing = Drawing(figsize=(7.2, 4.2), layout="constrained")
         axes = drawing.subplots()
         axes.set(xscale="log", yscale="log", xlim=(100, 0.04), ylim=(0.25, 2))
-        for place in places():
-            height, half = math.exp(place.speed.mean), place.speed.half_width
-            wrong = max(100 - place.learned, 0.05)
+        for title, unlearned, speed in places():
+            height, half = math.exp(speed.mean), speed.half_width
+            wrong = max(unlearned, 0.05)
             ends = height * math.exp(-half), height * math.exp(half)
             axes.plot((wrong, wrong), ends, color=INK, linewidth=0.8, alpha=0.4)
             axes.plot(wrong, height, "o", color="#d55e00", markersize=5)
-            axes.annotate(f"  {place.title}", (wrong, height), fontsize=7, va="center")
+            axes.annotate(f"  {title}", (wrong, height), fontsize=7, va="center")
         axes.axhline(1.0, color=INK, linewidth=0.8, linestyle="dashed")
         axes.grid(True, color=FAINT, linewidth=0.6)
         for axis, ticks in ((axes.xaxis, _WRONG), (axes.yaxis, _SPEEDS)):

@@ -12,15 +12,14 @@ from reproductions.probes import unpack
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.queries import last
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.shapes import Float64, Int64, Shaped
 from selective_backprop_lab.training.probes import Probe
 
-CLOCKS = ("seconds", "cpu_seconds")
-"""The axes that depend on the machine."""
-Pick = Callable[[Any], float]
-"""Takes one number out of a row of what a probe saw."""
+CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
+Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw
 
 
 def over_seeds(values: pd.Series) -> Estimate:
@@ -114,11 +113,6 @@ def timed(axes: Sequence[str], runs: pd.DataFrame) -> tuple[str, ...]:
     """Return axes with the runs' own clock for seconds, or cost where seconds do not compare."""
     seconds = clock(runs) if together(runs) else "cost"
     return tuple(dict.fromkeys(seconds if axis == "seconds" else axis for axis in axes))
-
-
-def last(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the last evaluation of each seed."""
-    return runs[~runs.seed.duplicated(keep="last")].set_index("seed")
 
 
 def at_target(runs: pd.DataFrame, target: float) -> pd.DataFrame:

@@ -117,7 +117,7 @@ class PaperOrder(training.Order):
             return training.is_done(job, self.folder)
         run = self.records.get(job.record_name)
         seen = set() if run is None else {each.probe for each in run.observations.iloc[0]}
-        return run is not None and seen.issuperset(probe.record_name for probe in job.probes)
+        return run is not None and seen.issuperset(repr(probe) for probe in job.probes)
 
     @cached_property
     def _needs(self) -> Mapping[str, list[training.Job]]:
@@ -130,7 +130,6 @@ class PaperOrder(training.Order):
 
     @cached_property
     def _shared(self) -> Mapping[Path, training.Job]:
-        """All jobs by file; runs have the probes of all figures."""
         found: dict[Path, training.Job] = {}
         for job in (job for jobs in self._needs.values() for job in jobs):
             there = found.setdefault(training.file_of(job), job)
@@ -201,7 +200,7 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
         count = f"{len(jobs) - len(waiting)} of {len(jobs)}"
         return name, count, time + mark, title, ", ".join(data)
 
-    rows = [row(figure.name, figure.title, order.jobs_of([figure])) for figure in figures]
+    rows = [row(figure.name, figure.reported.title, order.jobs_of([figure])) for figure in figures]
     rows.append(row("all", "everything; shared runs count once", every))
     shows, data = Column("shows", left=True), Column("data", left=True)
     head = ("name", "runs done", "time\nleft", shows, data)
@@ -242,7 +241,7 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
 def _drawn(console: Console, figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> str:
     """Write the files of a figure, and return its section; "" if its runs are not on record."""
     evidence = gather(figure, order, absent)
-    name = f"{figure.name}, {figure.title.lower()}"
+    name = f"{figure.name}, {figure.reported.title.lower()}"
     lacks = len(figure.panels(order.scale)) - len(evidence.panels)
     if (figure.whole and lacks) or not (evidence.panels or evidence.timings):
         console.print(f"{name}: {'not all' if evidence.panels else 'nothing'} is on record")
@@ -331,7 +330,7 @@ def section(
     """Return the section of a figure, in Markdown."""
     said = figure.reported
     lines = [
-        f"## {figure.name}: {figure.title}",
+        f"## {figure.name}: {figure.reported.title}",
         "",
         f"Source: {said.source.title}, {said.place}. Scale: {evidence.scale.name}.",
         "",
@@ -348,14 +347,14 @@ def section(
         lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
     lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
     if pictured:
-        lines += [f"![{figure.title}]({figure.name}.png)", ""]
+        lines += [f"![{figure.reported.title}]({figure.name}.png)", ""]
     for table in tables:
         lines += [table.to_markdown(), ""]
     verdicts = tally(finding for _, finding in judged)
     lines += [f"Verdict: {verdicts or 'no claim'}.", ""]
     if judged:
         rows = [
-            (f"*{quote}*", each.claim, f"**{each.word}**", each.measured)
+            (f"*{quote}*", each.claim, f"**{each.aside or each.verdict}**", each.measured)
             for quote, each in judged
             if said.quotes[quote]
         ]

@@ -1,7 +1,6 @@
 """The probes of the papers' figures: losses, ranks, selections and gradients inside a run."""
 
 import base64
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -12,47 +11,14 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, one_hot
 from torch.utils.data import DataLoader
 
-from selective_backprop_lab.data.loader import make_loader, make_test_loader
+from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.shapes import Float, Int64, Shaped
-from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
+from selective_backprop_lab.training.probes import Memory, Probe, ProbeContext
 
 MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked
 KEPT = (0.1, 1 / 3, 0.5, 0.75)  # shares of a batch that its gradient is estimated from
 Seen = Mapping[str, Any] | None
-Memory = dict[str, Any]
-"""The memory of a running probe, for `torch.save`."""
-
-
-class _Looking(Probe):
-    """A probe that looks at a run, and keeps a memory of it."""
-
-    def start(self, scene: ProbeContext) -> RunningProbe:
-        """Start looking at a run."""
-        return _Running(self, scene)
-
-    @abstractmethod
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen: ...
-
-    def _select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
-        """Note the rows of a training batch."""
-
-
-class _Running(RunningProbe):
-    def __init__(self, probe: _Looking, scene: ProbeContext) -> None:
-        self._probe, self._scene, self._memory = probe, scene, Memory()
-
-    def look(self, progress: float) -> Seen:
-        return self._probe._look(self._scene, progress, self._memory)
-
-    def selected(self, indices: Tensor) -> None:
-        self._probe._select(self._scene, indices, self._memory)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**self._memory}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._memory.update(state)
 
 
 @torch.no_grad()
@@ -75,13 +41,13 @@ def _training(scene: ProbeContext, count: int, batch_size: int = 500) -> DataLoa
 
 @final
 @dataclass(frozen=True)
-class LossQuantiles(_Looking):
+class LossQuantiles(Probe):
     """Quantiles of the training examples' losses, from none to all of them."""
 
     examples: int = 2000  # of the training set, the first so many, without augmentation
     steps: int = 100  # between the lowest loss and the highest
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         *_, losses = _outputs(scene, _training(scene, self.examples))
         quantiles = losses.quantile(torch.linspace(0, 1, self.steps + 1))
         # Six digits are enough for a curve, and keep records small.
@@ -90,13 +56,13 @@ class LossQuantiles(_Looking):
 
 @final
 @dataclass(frozen=True)
-class LossRanks(_Looking):
+class LossRanks(Probe):
     """The rank of each training example's loss: of a few at each look, of all on average."""
 
     examples: int = MANY  # of the training set, the first so many; at most `MOST`
     followed: int = 5  # the first so many, whose rank is written down at each look
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         found = ranks(_outputs(scene, _training(scene, self.examples))[-1])
         shares, last = found.double() / max(1, len(found) - 1), memory.get("last")
         total, looks = memory.get("sum", 0) + shares, memory.get("looks", 0) + 1
@@ -113,7 +79,7 @@ class LossRanks(_Looking):
 
 @final
 @dataclass(frozen=True)
-class El2nRanks(_Looking):
+class El2nRanks(Probe):
     """The ranks of the training examples by EL2N when the run is over.
 
     EL2N is the norm of the difference between a young model's probabilities and the label's.
@@ -124,7 +90,7 @@ class El2nRanks(_Looking):
 
     examples: int = MANY  # of the training set, the first so many; at most `MOST`
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         if progress < 1.0:
             return None
         logits, labels, _ = _outputs(scene, _training(scene, self.examples))
@@ -134,14 +100,14 @@ class El2nRanks(_Looking):
 
 @final
 @dataclass(frozen=True)
-class Selections(_Looking):
+class Selections(Probe):
     """How often each training example was trained on, when the run is over."""
 
-    def _select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
+    def select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:
         rows = indices.cpu()
         self._counts(scene, memory).index_add_(0, rows, torch.ones_like(rows))
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         return {"counts": pack(self._counts(scene, memory))} if progress == 1.0 else None
 
     def _counts(self, scene: ProbeContext, memory: Memory) -> Tensor:
@@ -151,7 +117,7 @@ class Selections(_Looking):
 
 @final
 @dataclass(frozen=True)
-class TargetConfidences(_Looking):
+class TargetConfidences(Probe):
     """Target confidence and accuracy of the whole test set by percentile, at one moment.
 
     The target confidence is the softmax probability of the true label. The accuracy is that of bins
@@ -161,11 +127,11 @@ class TargetConfidences(_Looking):
     moment: float = 1.0  # share of the run, in (0, 1]; the first look that has come to it is taken
     bins: int = 100  # at most as many as there are test examples
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         if memory.get("done") or progress < self.moment:
             return None
         memory["done"] = True
-        loader = make_test_loader(scene.data, batch_size=500)
+        loader = make_loader(scene.data, batch_size=500, test=True)
         logits, labels, losses = _outputs(scene, loader)
         # By loss, which still tells confidences apart that round to 1.
         order = losses.argsort(descending=True, stable=True)
@@ -177,7 +143,7 @@ class TargetConfidences(_Looking):
 
 @final
 @dataclass(frozen=True)
-class BatchGradients(_Looking):
+class BatchGradients(Probe):
     """How nearly the gradient of a part of a batch points where that of the whole batch does.
 
     The part is a share of the batch: the examples with the highest losses, or as many at random.
@@ -189,7 +155,7 @@ class BatchGradients(_Looking):
     batches: int = 4  # the first so many of the training set
     shares: tuple[float, ...] = KEPT
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         draws = torch.Generator().manual_seed(0)
         if "generator" in memory:
             draws.set_state(memory["generator"].cpu())
@@ -227,7 +193,7 @@ class BatchGradients(_Looking):
 
 @final
 @dataclass(frozen=True)
-class GradientNorms(_Looking):
+class GradientNorms(Probe):
     """How the norm of each example's own gradient goes with its loss.
 
     Gradients are those of the net in eval mode, without augmentation.
@@ -235,7 +201,7 @@ class GradientNorms(_Looking):
 
     examples: int = 256  # of the training set, the first so many; at least 2
 
-    def _look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
+    def look(self, scene: ProbeContext, progress: float, memory: Memory) -> Seen:
         loader = _training(scene, self.examples, batch_size=1)
         pairs = [_gradient(scene, inputs, targets) for inputs, targets in loader]
         losses = torch.cat([loss for loss, _ in pairs])

@@ -19,9 +19,9 @@ from selective_backprop_lab.bench.harness import time_steps
 from selective_backprop_lab.bench.rounds import Median, summarise
 from selective_backprop_lab.bench.workload import make_workload
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.records.files import make_folder
 from selective_backprop_lab.records.lines import read_fields
 from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import is_recorded, utc_now
@@ -100,10 +100,8 @@ def read_step_times(path: Path) -> StepTimes:
 _SHORTEST = 5.0  # seconds of a run that says something of the pace
 _EXAMPLES = 10_000  # of data sets whose number of examples is not known here, about
 _TIMING = 30.0  # seconds that the timing of steps takes, about
-Job = RunConfig | StepTiming
-"""Something computed once, into a record of its own."""
-Kind = tuple[str, str, int | None, int, str]
-"""Net, data, training examples, epochs and device of runs that take about as long."""
+Job = RunConfig | StepTiming  # something computed once, into a record of its own
+Kind = tuple[str, str, int | None, int, str]  # net, data, training examples, epochs and device
 
 
 @dataclass(frozen=True, kw_only=True)

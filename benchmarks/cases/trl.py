@@ -65,10 +65,7 @@ def sampled(
 
 
 def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
-    """Train until the mean reward of an answer to each prompt is `SOLVED`, or `most` updates.
-
-    CPU seconds include everything but evaluation.
-    """
+    """Train until the mean reward is `SOLVED`, or `most` updates; seconds leave out evaluation."""
     from datasets import Dataset
     from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -130,9 +127,8 @@ def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
                 **{"use_cpu": True, "bf16": False, "gradient_checkpointing": False},
                 **{"report_to": "none", "save_strategy": "no", "disable_tqdm": True},
                 **{"eval_strategy": "steps", "eval_steps": 10, "num_generations_eval": 1},
-                per_device_train_batch_size=SIZE,
+                **{"per_device_train_batch_size": SIZE, "per_device_eval_batch_size": len(prompts)},
                 gradient_accumulation_steps=UPDATE // SIZE,
-                per_device_eval_batch_size=len(prompts),
             ),
             train_dataset=data,
             eval_dataset=data,
@@ -144,8 +140,8 @@ def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
         started = time.process_time()
         made.train()
         seconds = time.process_time() - started - spent["evaluating"]
-    found = spent | {"cpu_seconds": seconds, "updates": made.state.global_step}
-    return found | {"curve": curve, "solved": curve[-1][1] >= SOLVED}
+    found = {"cpu_seconds": seconds, "updates": made.state.global_step, "curve": curve}
+    return spent | found | {"solved": curve[-1][1] >= SOLVED}
 
 
 def digit_tokenizer() -> Any:

@@ -62,6 +62,8 @@ EASY = (
     *(f"{base}+smoothing-0.3" for base in (BASELINE, OURS)),
 )
 """Selection where most examples are easy, and what a person would do with such data."""
+ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, *EASY)))
+"""All strategies of the study, as tables have them."""
 TUNING_SEEDS = (900, 901, 902)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 KINDS |= {"kdd99": "tables", "shuttle": "tables"}
@@ -76,8 +78,7 @@ UNITS = {  # a column of the lab's frame, and what it is multiplied by
 }
 
 
-Cell = tuple[str, Budget]
-"""A strategy and a length."""
+Cell = tuple[str, Budget]  # a strategy and a length
 
 
 @dataclass(frozen=True)

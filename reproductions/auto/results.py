@@ -16,16 +16,9 @@ import pandas as pd
 
 from reproductions.auto.protocol import ARMS, NULL, OURS, Cell, Stage, Tuned, Workload, tuned
 from reproductions.measures import together
+from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
-from selective_backprop_lab.analysis.queries import (
-    BASELINE,
-    counted,
-    difference,
-    error_as_it_comes,
-    final,
-    passes_to,
-    resolution,
-)
+from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
@@ -71,7 +64,7 @@ class Results:
     @cache  # noqa: B019 - results live as long as the program
     def ends(self, arm: str, length: float) -> pd.Series:
         """Return the final errors of a strategy at a length, by seed."""
-        return final(self.of(arm, length), self.workload.column)
+        return queries.final(self.of(arm, length), self.workload.column)
 
     def error(self, arm: str, length: float) -> Estimate:
         """Return the final error of a strategy, in the workload's unit."""
@@ -79,8 +72,8 @@ class Results:
 
     def _difference(self, one: tuple[str, float], other: tuple[str, float]) -> Estimate:
         pair = self.of(*one), self.of(*other)
-        least = resolution(*pair) if self.workload.column == "error" else 0.0
-        found = estimate([*difference(self.ends(*one), self.ends(*other))], least)
+        least = queries.resolution(*pair) if self.workload.column == "error" else 0.0
+        found = estimate([*queries.difference(self.ends(*one), self.ends(*other))], least)
         return _times(found, self.workload.scale)
 
     @cache  # noqa: B019 - several tables ask for each
@@ -119,7 +112,8 @@ class Results:
         else:
             ends = pd.DataFrame({each: self.ends(BASELINE, each) for each in lengths}).dropna()
             rival = ends.apply(then, axis=1)
-        return _times(estimate([*difference(self.ends(arm, length), rival)]), self.workload.scale)
+        found = estimate([*queries.difference(self.ends(arm, length), rival)])
+        return _times(found, self.workload.scale)
 
     def seconds(self, arm: str, length: float) -> float:
         """Return the mean CPU time of the runs of a strategy at a length, without evaluations."""
@@ -130,8 +124,8 @@ class Results:
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
         cells = (OURS, length), (BASELINE, rival)
-        ours, usual = (error_as_it_comes(self.of(*cell)) for cell in cells)
-        return estimate([*difference(ours, usual)])
+        ours, usual = (queries.error_as_it_comes(self.of(*cell)) for cell in cells)
+        return estimate([*queries.difference(ours, usual)])
 
     def added(self, arm: str, other: str, length: float) -> Estimate:
         """Return a strategy's error minus that of another one at the same cost."""
@@ -146,7 +140,7 @@ class Results:
     def passes(self, arm: str, length: float) -> float | None:
         """Return how many times as long traditional training takes to its error, if ever."""
         plain = self.runs[self.runs.arm == BASELINE]
-        reached = passes_to(plain, self.ends(arm, length).mean(), self.workload.column)
+        reached = queries.passes_to(plain, self.ends(arm, length).mean(), self.workload.column)
         return None if reached is None else reached / length
 
 
@@ -185,7 +179,7 @@ def judged(
 def read_finished(folder: Path) -> pd.DataFrame:
     """Return the finished runs of a stage's folder, by the names of their records."""
     records = folder / RUNS
-    found = counted(frame(*([records] if records.is_dir() else [])))
+    found = queries.counted(frame(*([records] if records.is_dir() else [])))
     return found.set_index("run", drop=False)
 
 

@@ -9,17 +9,7 @@ import pandas as pd
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto.protocol import (
-    ADDED,
-    ARMS,
-    INSTEAD,
-    NULL,
-    OURS,
-    SMOOTHED,
-    TEXT_ARMS,
-    Stage,
-    Workload,
-)
+from reproductions.auto.protocol import ADDED, INSTEAD, NULL, ORDER, OURS, Stage, Workload
 from reproductions.auto.results import (
     RUNS,
     Judged,
@@ -116,8 +106,6 @@ HOW = (
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
-ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED)))
-"""All strategies of the study, as tables have them."""
 
 
 def compose(results: Sequence[Results]) -> str:
@@ -236,7 +224,6 @@ def _in_bold(job: Judged | None) -> str:
 
 
 def _as_classes_come(job: Judged) -> str:
-    """Return the gain of `auto` with classes weighed by their shares of skewed training data."""
     if not job.results.workload.composition.skew:
         return ""
     return with_interval(job.results.gain_as_classes_come(job.length), signed=True)

@@ -242,7 +242,6 @@ def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple
 
 
 def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
-    """Return the overlap of the lowest examples of each pair, a column for each share."""
     rows = [{share: measures.overlap(*pair, share) for share in _SHARES} for pair in pairs]
     return pd.DataFrame(rows, columns=list(_SHARES))
 
@@ -395,7 +394,6 @@ def draw_classes(evidence: Evidence) -> Drawing:
 
 
 def _beyond_chance(case: Case, share: float) -> Estimate:
-    """Return the points by which the overlap at a share exceeds that of chance."""
     one, other = case.panels
     mine = _ranks(one) if one.arms[0].key == BASELINE else _uses(one)
     values = [measures.overlap(*pair, share) for pair in _pairs(mine, _ranks(other))]

@@ -213,7 +213,6 @@ def _controls(panel: Panel) -> Table:
 
 
 def _filtered_later(case: Case) -> Estimate:
-    """Return the share of the images that is filtered after the first epoch."""
     ends = last(case.mine)
     first = case.panel.setting.warmup * ends.candidates
     return over_seeds(100 * (1 - (ends.trained - first) / (ends.candidates - first)))
@@ -356,8 +355,6 @@ def _lead(case: Case, rival: str) -> Answer:
 
 
 def _lowest_behind(case: Case) -> Estimate | None:
-    """Return how far the lowest error of SB lies above that of Traditional."""
-
     def behind(places: pd.DataFrame) -> float:
         lowest = places.groupby("family").error.min()
         return lowest["sb"] - lowest["traditional"]

@@ -128,7 +128,6 @@ def _judged_beside(lineup: Lineup) -> Lineup:
 
 
 def _snapshots(setting: Setting) -> Iterable[Arm]:
-    """Return runs whose confidences are seen once: at the evaluation nearest to epoch ten."""
     count = setting.evaluations
     nearest = min(count, max(1, round(count * SNAPSHOT / setting.recipe.epochs)))
     return _of("traditional", "sb", probe=probes.TargetConfidences(nearest / count))(setting)

@@ -306,7 +306,7 @@ def _crossing(panel: Panel, key: str) -> str:
 
 
 def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
-    return observed(runs, TargetConfidences).drop_duplicates("seed", keep="last").set_index("seed")
+    return measures.last(observed(runs, TargetConfidences))
 
 
 def _epoch(panel: Panel) -> float:
@@ -315,7 +315,6 @@ def _epoch(panel: Panel) -> float:
 
 
 def _of_percentiles(runs: pd.DataFrame, key: str, part: slice | int) -> pd.Series:
-    """Return the mean of a snapshot over some percentiles, or its value at one, by seed."""
     return _snapshots(runs)[key].map(
         lambda values: values[part] if isinstance(part, int) else fmean(values[part])
     )
@@ -372,7 +371,6 @@ def _odds(place: int, beta: float) -> measures.Pick:
 
 
 def _moved(runs: pd.DataFrame) -> pd.Series:
-    """Return by how many places in a hundred ranks move between evaluations, in the mean."""
     return 100 * observed(runs, LossRanks).groupby("seed").moved.mean()
 
 

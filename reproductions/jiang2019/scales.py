@@ -17,8 +17,7 @@ from reproductions.settings import EXAMPLES, Published, Scale, Setting
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.recipe import Precision, Rates, Recipe, find_recipe
 
-OTHER_NETS = ("resnet18", "densenet_121", "mobilenet_v2")
-"""The nets of appendix A.3 of the paper, on CIFAR-10."""
+OTHER_NETS = ("resnet18", "densenet_121", "mobilenet_v2")  # of the paper's appendix A.3
 _FIGURES = ("fig-6", "fig-7", "table-1", "fig-10")  # of a scale that names none
 _ROWS = tomllib.loads(Path(__file__).with_name("scales.toml").read_text(encoding="utf-8"))
 TUNED: Mapping[str, Mapping[str, float]] = _ROWS["tuned"]
@@ -64,8 +63,8 @@ def _experiment(
     return Experiment(made, second, **rates)
 
 
+# Section 5.1 of the paper, by data set.
 EXPERIMENTS = {name: _experiment(**row) for name, row in _ROWS["experiments"].items()}
-"""Section 5.1 of the paper, by data set."""
 
 
 def _setting(

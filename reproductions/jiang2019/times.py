@@ -12,18 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from reproductions import measures
-from reproductions.claims import (
-    LEAST,
-    NOTHING,
-    Answer,
-    Case,
-    Claim,
-    Measure,
-    is_within,
-    read_reported,
-    times_as_fast,
-)
+from reproductions import claims, measures
+from reproductions.claims import Answer, Case, Claim, Measure, times_as_fast
 from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
 from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.curves import FACTORS
@@ -49,7 +39,7 @@ _KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
 _EPOCHS = Path(__file__).parents[2] / "records" / "bench" / "gpu-epochs.json"
 _RATE = 1 / 3  # of its epochs
-_TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
+_TABLE_1 = claims.read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 
 
 # Figures 1 and 10
@@ -154,7 +144,6 @@ def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 def _less(case: Case, target: float, of: str) -> Estimate | None:
-    """Return by how many per cent more of something an arm spends until it reaches a target."""
     both = measures.beside(case.mine, case.theirs) if of in PARTS else (case.mine, case.theirs)
     if both[0].empty:
         return None
@@ -168,7 +157,7 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict | str, str]:
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
     if never := int((ratios == -math.inf).sum()):
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
-        return (NOTHING if never == len(ratios) else Verdict.OPEN), words
+        return (claims.NOTHING if never == len(ratios) else Verdict.OPEN), words
     verdict, words = times_as_fast(ratios, f"to {target:.2f} % error, in {AXIS_WORDS[case.axis]}")
     gated = case.mine.arm.iloc[0].startswith("kath18") and len(ratios) > 0
     same = gated and (measures.log_ratios(case.mine, case.theirs, target, "cost") == 0).all()
@@ -176,11 +165,10 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict | str, str]:
 
 
 def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
-    """Judge whether an arm reaches an error as soon as another does, within a tenth."""
     verdict, words = reaches_sooner(case, target)
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
     if isinstance(verdict, Verdict) and (ratios > -math.inf).all():
-        verdict = is_within(estimate([*ratios]), math.log(1.1))
+        verdict = claims.is_within(estimate([*ratios]), math.log(1.1))
     return verdict, words
 
 
@@ -303,9 +291,9 @@ def _guessed(case: Case, factor: float) -> Answer:
 def _never(case: Case, target: float) -> Answer:
     times = queries.reached(case.mine, target)
     seeds, there = len(times), int((times < math.inf).sum())
-    verdict = Verdict.FAILS if there == seeds >= LEAST else Verdict.OPEN
+    verdict = Verdict.FAILS if there == seeds >= claims.LEAST else Verdict.OPEN
     words = f"{there} of {seeds} seeds reached {target:.2f} %"
-    return verdict if there else NOTHING, words
+    return verdict if there else claims.NOTHING, words
 
 
 def log_speed(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame, axis: str) -> pd.Series:

@@ -3,6 +3,7 @@
     import selective_backprop_lab as lab
 
     evaluations = lab.frame("records/demo")
+    evaluations.groupby(["length", "arm", "seed"]).error.last()
 
 `records.frame.COLUMNS` says what each column of this table holds.
 """

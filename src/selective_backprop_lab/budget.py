@@ -24,11 +24,6 @@ class Budget:
         return f"{self.value:g} s" if self.unit == "seconds" else f"{self.value:g}"
 
     @property
-    def option(self) -> str:
-        """The length as `--budget` takes it."""
-        return self.short.replace(" ", "")
-
-    @property
     def noun(self) -> str:
         """The unit of the length as a noun: `passes`, or `pass` for 1."""
         return _NOUNS[self.unit][int(self.value != 1)]

@@ -39,8 +39,8 @@ class Meter:
         # all runs that take turns in it. 0 on Windows, where it is unknown.
         self.peak_memory = 0
         self.stopwatch = sb.Stopwatch(device)  # times each phase
-        # Reading a GPU's own seconds would wait for it.
-        self._host = self.stopwatch if device.type == "cpu" else sb.Stopwatch()
+        # By the host's clock, because reading a GPU's own seconds would wait for it.
+        self.host = self.stopwatch if device.type == "cpu" else sb.Stopwatch()
         self.updates = 0  # optimiser steps
         self.trained = 0  # examples trained on, counted each time
         self.overhead = 0.0  # wall seconds of setting up and of evaluations
@@ -52,13 +52,13 @@ class Meter:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         self.stopwatch.start()
-        self._host.start()
+        self.host.start()
         self._cpu_since = time.process_time()
 
     def stop(self) -> None:
         """Stop counting seconds until `start`."""
         self.stopwatch.stop()
-        self._host.stop()
+        self.host.stop()
         if self._cpu_since is not None:
             self._cpu += time.process_time() - self._cpu_since
             self._cpu_since = None
@@ -90,7 +90,7 @@ class Meter:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
         self.stopwatch.go_on(state["phases"])
-        self._host.go_on(state["phases"])
+        self.host.go_on(state["phases"])
         self._cpu, self.price = state["cpu"], Price(**state["price"])
         for name in _COUNTS:
             setattr(self, name, state[name])
@@ -103,11 +103,6 @@ class Meter:
     def seconds(self) -> float:
         """Wall seconds so far."""
         return self.stopwatch.total
-
-    @property
-    def host_seconds(self) -> float:
-        """Wall seconds so far by the host's clock, read without waiting for a GPU."""
-        return self._host.total
 
     @property
     def cpu_seconds(self) -> float:

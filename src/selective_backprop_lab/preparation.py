@@ -1,8 +1,9 @@
-"""Prepare what some strategies need before training, and add its cost to theirs."""
+"""What some strategies prepare before training or do to a run, and what that costs or saves."""
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
@@ -107,7 +109,7 @@ class TrainingSetup:
                 for group in optimizer.param_groups:
                     group["lr"] = recipe.learning_rate_at(done / steps)
                 outputs = model(inputs.to(self.device))
-                loss = nn.functional.cross_entropy(outputs, targets.to(self.device))
+                loss = functional.cross_entropy(outputs, targets.to(self.device))
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 optimizer.step()
@@ -214,3 +216,53 @@ def forward_operations(model: nn.Module, shape: Sequence[int]) -> int:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(inputs)
     return counter.get_total_flops() // 2
+
+
+class Halving:
+    """Show a model images of half their side in the first `share` of a run.
+
+    Within `acting()`, a hook shows the model the means of blocks of four pixels, in training and in
+    scoring. Such a pass costs less, in proportion to the operations that it takes.
+    """
+
+    def __init__(self, model: nn.Module, data: LabData, share: float) -> None:
+        self._model, self._share = model, share
+        self._until = math.inf  # what all passes at half size together would cost at full size
+        whole = data.train_inputs.shape[1:]
+        half = (*whole[:-2], *(side // 2 for side in whole[-2:]))
+        try:
+            operations = [forward_operations(model, shape) for shape in (half, whole)]
+        except RuntimeError as error:
+            raise sb.ConfigurationError(
+                f"progressive resolution needs images, and a net that also takes images of half "
+                f"the side; here inputs are {tuple(whole)}. Use small_cnn or resnet9_narrow"
+            ) from error
+        self._price = operations[0] / operations[1]
+
+    def _halve(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if math.isfinite(self._until):
+            return None
+        return functional.avg_pool2d(inputs[0], 2), *inputs[1:]
+
+    @contextmanager
+    def acting(self) -> Generator[None]:
+        """Show the model smaller images in the body, if the run's first part is not over."""
+        with self._model.register_forward_pre_hook(self._halve):
+            yield
+
+    def paid(self, cost: float) -> float:
+        """Return the actual cost, given the cost at full size, both without a preparation's."""
+        return cost - (1.0 - self._price) * min(cost, self._until)
+
+    def went_on(self, progress: float, cost: float) -> None:
+        """Note the run's progress, and its cost if all passes had been at full size."""
+        if progress >= self._share and not math.isfinite(self._until):
+            self._until = cost
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `load_state_dict` continues from."""
+        return {"until": self._until}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`."""
+        self._until = state["until"]

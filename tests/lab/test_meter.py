@@ -35,24 +35,6 @@ def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost
     assert meter.cost(scored, checked) == pytest.approx(expected + checked / 300)
 
 
-def test_cpu_seconds_are_this_process_s_and_stand_still_with_the_meter(monkeypatch):
-    process = SimpleNamespace(now=5.0)
-    monkeypatch.setattr(metering, "time", SimpleNamespace(process_time=lambda: process.now))
-    meter = Meter(1, CPU)
-    process.now += 1.0
-    assert meter.cpu_seconds == 0.0
-    meter.start()
-    process.now += 2.0
-    assert meter.cpu_seconds == 2.0
-    meter.stop()
-    process.now += 4.0
-    meter.stop()
-    assert meter.cpu_seconds == 2.0
-    meter.start()
-    process.now += 8.0
-    assert meter.cpu_seconds == 10.0
-
-
 @pytest.mark.parametrize(("system", "bytes_"), [("linux", 3 * 1024), ("darwin", 3)])
 def test_peak_memory_is_in_bytes_whatever_the_system_counts_in(monkeypatch, system, bytes_):
     monkeypatch.setattr(sys, "platform", system)

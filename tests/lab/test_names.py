@@ -1,19 +1,16 @@
 """A name is found however it is spelt, and a misspelt one is answered with what is nearly alike."""
 
 import hashlib
-import sys
 from pathlib import Path
 
 import fixture_lab
 import pytest
-from fixture_command import run_command
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import DATASETS, data_name
 from selective_backprop_lab.names import find_name, fingerprint
 from selective_backprop_lab.nets.models import MODELS, model_name
 from selective_backprop_lab.recipe import RECIPES, find_recipe
-from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.strategies import STRATEGIES, parse_strategies
 
 
@@ -57,40 +54,6 @@ def test_what_was_meant_is_named_with_all_that_there_are(find, typed, meant):
     assert all(name in str(refused.value) for name in known)
 
 
-def test_of_what_is_like_no_name_nothing_is_said_to_be_meant():
-    with pytest.raises(
-        sb.ConfigurationError, match=r"^there is no pet 'zebra'; there are cat, dog$"
-    ):
-        find_name("pet", "zebra", ["cat", "dog"])
-
-
-SMALL = "--limit 128 --epochs 2 --evaluations 2 --rate 1/2 --model net_to_edit:make --out out"
-NET = """
-from torch import nn
-
-def make(channels, classes, side):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, {width}), nn.Linear({width}, classes))
-"""
-
-
-@pytest.fixture
-def edit(tmp_path, monkeypatch):
-    """Writes a net of some width, as it is for the next command, and returns its folder."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-    def write(width):
-        (tmp_path / "net_to_edit.py").write_text(NET.format(width=width))
-        sys.modules.pop("net_to_edit", None)
-        return tmp_path
-
-    yield write
-    sys.modules.pop("net_to_edit", None)
-
-
-def recorded(folder):
-    return {path.name: path.read_bytes() for path in folder.glob("out/*.jsonl")}
-
-
 def test_a_net_of_the_lab_has_none_and_neither_has_what_is_not_there():
     assert fingerprint("small_cnn") is None
     assert fingerprint("digits:0-4") is None
@@ -114,18 +77,3 @@ def test_it_is_that_of_the_file_in_which_the_model_is_made(tmp_path, monkeypatch
     before = fingerprint("passed_on:made_here")
     (tmp_path / "passed_on.py").write_text("edited, which what was imported does not know\n")
     assert fingerprint("passed_on:made_here") == before
-
-
-def test_an_edited_model_is_run_anew_and_the_records_of_before_stay(edit):
-    train = f"train {SMALL} --strategy selective-backprop"
-    folder = edit(16)
-    assert run_command(train, folder).status == 0
-    before = recorded(folder)
-    assert run_command(train, edit(16)).out.count("recorded already") == 1
-    assert run_command(train, edit(8)).status == 0
-    after = recorded(folder)
-    assert len(after) == 2
-    assert before.items() <= after.items()
-    assert len({run.header.model_file for run in read_runs(folder / "out")}) == 2
-    assert run_command(train, edit(8)).out.count("recorded already") == 1
-    assert run_command(train, edit(16)).out.count("recorded already") == 1

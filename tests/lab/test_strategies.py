@@ -76,11 +76,6 @@ def test_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, said):
         StrategyOptions(**{name: wrong})
 
 
-def test_what_predicts_crossings_does_so_of_the_rate():
-    found = strategy("predicted-sb-crossing").scorer.predictor
-    assert found == sb.experimental.Crossing(1 / 4)
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than_a_batch(name):
     if name in ("kath18", "kath18-loss", "kath18-loss-gated"):

@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 from fixture_papers import fixture_scale, fixture_setting
 
-from reproductions import command
+from reproductions import command, papers
 from reproductions.auto.protocol import STAGES
 from reproductions.jiang2019.scales import ScaleName
 from reproductions.papers import FIGURES
@@ -33,12 +33,12 @@ def reproduce(line, folder):
 def typed(monkeypatch, tmp_path):
     """Type a line, and return what was asked of whom."""
     seen = []
-    for name in ("list_figures", "reproduce", "run_study"):
+    for place, name in ((papers, "list_figures"), (papers, "reproduce"), (command, "run_study")):
 
         def called(screen, what, order, *, name=name, **part):
             seen.append((name, what, order, *part.values()))
 
-        monkeypatch.setattr(command, name, called)
+        monkeypatch.setattr(place, name, called)
 
     def run(line):
         seen.clear()

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 from fixture_cases import share_of_cases
 from fixture_papers import fixture_panel, fixture_setting
 from fixture_runs import fixture_seeds
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproductions.evidence import Evidence, Panel
-from reproductions.jiang2019.curves import draw_errors, draw_front, front, share, share_of_budgets
+from reproductions.jiang2019.curves import draw_errors, draw_front, front
 from reproductions.settings import make_arm
 
 PLACE = st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9))
@@ -29,14 +28,6 @@ def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(p
     }
     assert set(zip(kept.time, kept.error, strict=True)) == expected
     assert len(kept) == sum(one[1:] in expected for one in places)
-
-
-def test_equal_places_and_equal_errors_are_shared_whoever_is_listed_first():
-    places = [("sb", 1, 9), ("stale", 1, 9), ("stale", 2, 5)]
-    for each in (places, places[::-1]):
-        assert share(framed(each), ["sb"]) == pytest.approx(25)
-        # Until the last moment both are at 9; then Stale-SB leads alone.
-        assert share_of_budgets(framed(each), ["sb"]) == pytest.approx(50, abs=0.5)
 
 
 def shown(*keys, code=None):

@@ -4,13 +4,12 @@ import pytest
 import torch
 from fixture_lab import few_digits
 from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
-from fixture_runs import fixture_point, fixture_run
+from fixture_runs import fixture_run
 
 from reproductions.diet_sb import figures as diet
 from reproductions.evidence import Evidence
 from reproductions.probes import pack
 from selective_backprop_lab.analysis.verdict import Verdict
-from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, OPEN = Verdict
@@ -26,39 +25,17 @@ def test_the_ratios_that_are_claimed_are_those_of_the_quoted_seconds():
         assert diet.TABLE[claim.arms[0]] == claim.of
 
 
-def test_the_time_of_an_epoch_leaves_warm_up_and_preparation_out():
-    made = {"phases": {"prepare": 5.0}}
-    points = fixture_point(0.2, seconds=9.0, **made), fixture_point(1.0, seconds=17.0, **made)
-    run = replace(fixture_run(), points=points)
-    assert [*diet.per_epoch(frame_of([run]), 10)] == pytest.approx([1.0])
-    assert [*diet.preparing(frame_of([run]))] == [5.0]
-    once = frame_of([replace(run, points=points[-1:])])
-    assert [*diet.per_epoch(once, 10)] == pytest.approx([1.2])
-
-
 def observed(name, numbers):
     """An item's panels, filled with one packed list of numbers for each arm and seed."""
     found = []
     for panel, lists in zip(ITEM[name].panels(SCALE), numbers, strict=True):
         (arm,) = panel.arms
-        probe = arm.plan.probes[0].record_name
+        probe = repr(arm.plan.probes[0])
         key = "counts" if probe.startswith("Selections") else "ranks"
         seen = (Observation(probe=probe, progress=1.0, seen={key: pack(each)}) for each in lists)
         runs = [replace(fixture_run(seed=n), observations=(each,)) for n, each in enumerate(seen)]
         found.append(fixture_panel(panel, {arm.key: runs}))
     return Evidence(SCALE, tuple(found))
-
-
-def test_the_combined_rank_is_that_of_scores_and_selections_together():
-    scores = [torch.arange(256)] * 2
-    counts = [torch.arange(256).flip(0) // 8] * 2
-    (table,) = diet.lowest_table(observed("diet-images", (counts, scores)))
-    rows = {row[0]: row for row in table.rows}
-    assert rows["lowest EL2N"][1] == "20"
-    assert float(rows["lowest EL2N"][2]) == pytest.approx(sum(c // 8 for c in range(236, 256)) / 20)
-    assert float(rows["all images"][2]) == pytest.approx(15.5)
-    # Opposed orders leave every example about as high: the twenty are no longer the lowest scores.
-    assert int(rows["lowest combined rank"][1]) < 20
 
 
 @pytest.mark.parametrize(("sign", "verdict"), [(1, HOLDS), (-1, FAILS)])

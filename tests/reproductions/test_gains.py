@@ -9,7 +9,7 @@ from fixture_runs import fixture_run
 
 from reproductions.auto.protocol import STAGES, Tuned, tuned
 from reproductions.auto.results import Results, judged
-from reproductions.auto.study import by_job, counts
+from reproductions.auto.study import by_job
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 
@@ -53,14 +53,6 @@ def test_the_rival_is_chosen_by_the_tuning_seeds_and_not_by_those_that_are_judge
     found = replace(found, rates={**found.rates, **lucky})
     assert found.rival(16.0) == 16.0
     assert verdicts(found) == ["gains"]
-
-
-def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
-    found = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert verdicts(found) == ["level", "level"]
-    few = replace(found, runs=found.runs[found.runs.seed < 2])
-    assert verdicts(few) == ["–", "–"]
-    assert [row[2:5] for row in counts([few]).rows] == [("0", "0", "0")]
 
 
 def noisy(workload, curve, own):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fixture_lab import few_digits, finish, fixture_plan
+from fixture_lab import carry_out, few_digits, fixture_plan
 from fixture_loaders import same_tensors
 from torch import nn
 
@@ -54,13 +54,13 @@ def losses(scene):
 
 
 def test_ranks_of_losses_are_followed_and_averaged_over_the_looks(scene):
-    probe = LossRanks(examples=COUNT, followed=3).start(scene)
+    probe, memory = LossRanks(examples=COUNT, followed=3), {}
     shares = [[place / (COUNT - 1) for place in places(losses(scene))]]
-    first = probe.look(0.5)
+    first = probe.look(scene, 0.5, memory)
     for parameter in scene.model.parameters():
         nn.init.uniform_(parameter)
     shares.append([place / (COUNT - 1) for place in places(losses(scene))])
-    last = probe.look(1.0)
+    last = probe.look(scene, 1.0, memory)
     assert first.keys() == {"followed"}
     for seen, expected in zip((first, last), shares, strict=True):
         assert seen["followed"] == pytest.approx(expected[:3], abs=1e-4)
@@ -72,19 +72,23 @@ def test_ranks_of_losses_are_followed_and_averaged_over_the_looks(scene):
 
 
 def test_ranks_by_el2n_are_those_of_the_errors_norms_at_the_end(scene):
-    probe = El2nRanks(examples=COUNT).start(scene)
-    assert probe.look(0.5) is None
+    probe = El2nRanks(examples=COUNT)
+    assert probe.look(scene, 0.5, {}) is None
     outputs, labels = logits(scene)
     errors = (outputs.softmax(1) - nn.functional.one_hot(labels, 10)).norm(dim=1).tolist()
-    assert unpack(probe.look(1.0)["ranks"]).tolist() == places(errors)
+    assert unpack(probe.look(scene, 1.0, {})["ranks"]).tolist() == places(errors)
 
 
-def test_selections_are_counted_over_a_whole_run():
-    run, seen = TrainingRun(replace(fixture_plan(), probes=(Selections(),)), few_digits()), []
-    (running,) = run._probes.values()
-    inner = running.selected
-    running.selected = lambda indices: (seen.extend(indices.tolist()), inner(indices))
-    (observation,) = finish(run).look()
+def test_selections_are_counted_over_a_whole_run(monkeypatch):
+    seen, select = [], Selections.select
+
+    def noting(probe, scene, indices, memory):
+        seen.extend(indices.tolist())
+        select(probe, scene, indices, memory)
+
+    monkeypatch.setattr(Selections, "select", noting)
+    run = carry_out(replace(fixture_plan(), probes=(Selections(),)))
+    (observation,) = run.look()
     counts = unpack(observation.seen["counts"])
     assert counts.tolist() == [seen.count(index) for index in range(len(counts))]
     assert counts.sum() == run.points[-1].trained
@@ -101,21 +105,17 @@ def test_confidences_are_sorted_and_the_surest_bin_is_the_last(scene):
     )
     values, right = zip(*pairs, strict=True)
     each = len(pairs) // bins
-    seen = TargetConfidences(1.0, bins).start(scene).look(1.0)
+    seen = TargetConfidences(1.0, bins).look(scene, 1.0, {})
     expected = [float(torch.tensor(values).quantile(place / bins)) for place in range(bins + 1)]
     assert seen["confidence"] == pytest.approx(expected, abs=2e-3)
     expected = [statistics.fmean(right[at : at + each]) for at in range(0, len(right), each)]
     assert seen["accuracy"] == pytest.approx(expected, abs=2e-3)
 
 
-def test_confidences_are_seen_once_at_their_moment_also_in_a_run_that_goes_on(scene):
-    running = TargetConfidences(0.5).start(scene)
-    assert running.look(0.4) is None
-    assert running.look(0.51) is not None
-    assert running.look(0.6) is None
-    going_on = TargetConfidences(0.5).start(scene)
-    going_on.load_state_dict(running.state_dict())
-    assert going_on.look(1.0) is None
+def test_confidences_are_seen_once_at_their_moment(scene):
+    probe, memory = TargetConfidences(0.5), {}
+    seen = [probe.look(scene, progress, memory) is not None for progress in (0.4, 0.51, 0.6)]
+    assert seen == [False, True, False]
 
 
 def gradient(scene, rows):
@@ -127,7 +127,7 @@ def gradient(scene, rows):
 
 def test_a_part_of_a_batch_is_held_against_that_batch_by_its_highest_losses(scene):
     probe = BatchGradients(batch_size=20, batches=2, shares=(0.1, 1.0))
-    seen = probe.start(scene).look(0.5)
+    seen = probe.look(scene, 0.5, {})
     order, angles, signs = losses(scene), [], []
     for start in (0, 20):
         batch = sorted(range(start, start + 20), key=lambda index: -order[index])
@@ -148,7 +148,7 @@ def test_the_net_and_its_gradients_are_left_as_they_were(scene):
     for parameter in scene.model.parameters():
         parameter.grad = torch.ones_like(parameter)
     before = copy.deepcopy(scene.model.state_dict())
-    BatchGradients(batch_size=20, batches=2).start(scene).look(0.5)
+    BatchGradients(batch_size=20, batches=2).look(scene, 0.5, {})
     assert all(bool((each.grad == 1).all()) for each in scene.model.parameters())
     assert same_tensors(scene.model.state_dict(), before)
 
@@ -166,5 +166,5 @@ def test_every_probe_looks_into_a_run_on_the_device():
         run.advance()
         run.look()
     seen = {each.probe: each.seen for each in run.observations}
-    assert seen.keys() == {probe.record_name for probe in PROBES}
+    assert seen.keys() == {repr(probe) for probe in PROBES}
     assert unpack(seen["Selections()"]["counts"]).sum() == run.points[-1].trained

@@ -11,12 +11,12 @@ from reproductions import training
 from reproductions.auto import protocol
 from reproductions.auto.protocol import ARMS, OURS, STAGES, Stage, Tuned, Workload
 from reproductions.auto.results import RUNS, read_results
-from reproductions.auto.study import compose, run_study
+from reproductions.auto.study import run_study
 from reproductions.training import Order
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.recipe import Recipe
-from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import pack_finished, read_runs
 
 # So few digits are scored by so young a net that the halves may lack a class.
@@ -92,13 +92,6 @@ def test_a_part_is_trained_and_the_rest_named_as_missing(tmp_path):
     # What is trained later joins it.
     run(tmp_path, arms=(OURS,), only=("few-digits-skewed",), seeds=1)
     assert "| Few digits, skewed at 2 | " in (tmp_path / "index.md").read_text("utf-8")
-
-
-def test_without_a_record_all_is_named_as_missing_and_there_is_an_error(tmp_path):
-    text = compose(read_results(TINY, tmp_path))
-    assert text == "Not on record yet: Few digits; Few digits, skewed.\n"
-    with pytest.raises(sb.RecordError, match="no finished run of the stage Tiny"):
-        run(tmp_path, trains=False)
 
 
 def test_a_rate_that_diverges_is_left_out_and_the_others_are_trained(tmp_path, monkeypatch):

@@ -2,15 +2,13 @@ from dataclasses import replace
 
 import pytest
 from fixture_papers import fixture_panel, fixture_setting, judged
-from fixture_runs import PHASES, fixture_run
+from fixture_runs import fixture_run
 
 from reproductions.drawing import caption
 from reproductions.evidence import Evidence, Panel
-from reproductions.jiang2019.times import parts_of, speedup_table, speedup_tables
-from reproductions.measures import at_target
+from reproductions.jiang2019.times import speedup_table, speedup_tables
 from reproductions.settings import make_arm
 from selective_backprop_lab.analysis.verdict import Verdict
-from selective_backprop_lab.records.frame import frame_of
 
 HOLDS, FAILS, OPEN = Verdict
 SETTING = fixture_setting()
@@ -23,17 +21,6 @@ def filled(setting=SETTING, **errors):
         for arm in arms
     }
     return fixture_panel(Panel("it", setting, arms), runs)
-
-
-def test_the_parts_are_all_phases_up_to_the_first_evaluation_that_shows_the_target():
-    runs = frame_of([fixture_run(errors=(50.0, 20.0, 10.0, 12.0))])
-    assert parts_of(at_target(runs, 20.0)).iloc[0].to_dict() == {
-        "selection passes": 0.5 * (PHASES["score"] + PHASES["select"]),
-        "forward, training": 0.5 * PHASES["forward"],
-        "backward": 0.5 * PHASES["backward"],
-        "other": 0.5 * (PHASES["load"] + PHASES["step"]),
-    }
-    assert at_target(runs, 9.9).empty
 
 
 @pytest.mark.parametrize(

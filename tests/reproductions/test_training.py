@@ -37,8 +37,6 @@ def test_every_strategy_has_the_same_warm_up():
     for key in ("random", "scored", "sb", "stale"):
         plan = make_arm(key, SETTING).plan
         assert plan.settings.random_warmup == plan.settings.warmup == 1 / 4
-        # The first epoch alone trains on 256.
-        assert carry_out(plan, few_digits()).points[-1].trained > 256
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():

@@ -169,7 +169,6 @@ def _value(value: Any) -> str:
 
 
 def _root(key: str) -> str:
-    """Return the option that an entry of a flat configuration belongs to, before the first dot."""
     return key.partition(".")[0]
 
 

@@ -116,7 +116,7 @@ def _best(known: Sequence[Gain]) -> Gain:
 def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     shortest = length(plain[0])
     if best.verdict == "gains" and length(best.rival) == shortest:
-        half = replace(shortest, value=shortest.value / 2).option
+        half = replace(shortest, value=shortest.value / 2).short.replace(" ", "")
         return f"add --budget {half}: plain training may end lower if it stops earlier."
     # The interval leaves 0 out, but not after Holm's correction.
     if any(each.verdict == "level" and each.change.against() != "unresolved" for each in known):

@@ -44,18 +44,13 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     return _by_seed({seed: values[own].mean() for seed, own in rows.items()})
 
 
-def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
-    """Return one number for each run's evaluations, by seed."""
-    return _by_seed({seed: measure(own) for seed, own in runs.groupby(BY_SEED)})
-
-
 def _by_seed(found: Mapping[Any, float]) -> pd.Series:
     return pd.Series(found, dtype=float).rename_axis(BY_SEED).sort_index()
 
 
-def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
-    """Return what a column holds at the last evaluation, by seed."""
-    return runs.drop_duplicates(BY_SEED, keep="last").set_index(BY_SEED)[column]
+def last(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the last evaluation of each seed."""
+    return runs[~runs[BY_SEED].duplicated(keep="last")].set_index(BY_SEED)
 
 
 def metered(runs: pd.DataFrame, name: str) -> pd.Series:
@@ -90,7 +85,7 @@ def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cos
         heights = np.interp(places, x, y)
         return float(np.diff(places) @ (heights[1:] + heights[:-1])) / 2 / (end - start)
 
-    return by_seed(runs, of_seed)
+    return _by_seed({seed: of_seed(own) for seed, own in runs.groupby(BY_SEED)})
 
 
 def difference(one: pd.Series, other: pd.Series) -> pd.Series:
@@ -162,7 +157,7 @@ def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") ->
 
 def cost_of(runs: pd.DataFrame) -> float:
     """Return the cost of runs in passes of traditional training, as a mean over seeds."""
-    return float(at_end(runs, "cost").mean())
+    return float(last(runs).cost.mean())
 
 
 def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
@@ -208,12 +203,9 @@ def macro_recall(runs: pd.DataFrame) -> pd.Series:
 
 def rare_recall(runs: pd.DataFrame) -> pd.Series:
     """Return the mean recall, in percent, of the three classes that are rarest in training."""
-
-    def recall(errors: np.ndarray, shares: np.ndarray) -> float:
-        rarest = np.argsort(shares, kind="stable")[:_RAREST]
-        return 100.0 - float(np.mean(errors[rarest]))
-
-    return _by_class(runs, recall)
+    return _by_class(
+        runs, lambda errors, shares: 100 - errors[shares.argsort(kind="stable")[:_RAREST]].mean()
+    )
 
 
 def area_under_curve(runs: pd.DataFrame) -> pd.Series:
@@ -228,18 +220,16 @@ def _by_class(runs: pd.DataFrame, measure: Callable[[np.ndarray, np.ndarray], fl
         errors = np.mean(known, axis=0) if known else np.full(len(shares), math.nan)
         return measure(errors, shares)
 
-    return by_seed(last_tenth(runs), of_seed)
+    return _by_seed({seed: of_seed(own) for seed, own in last_tenth(runs).groupby(BY_SEED)})
 
 
+# The measures that a table shows if classes are skewed, and if there are two, by their headings.
 CLASS_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "as it\ncomes %": error_as_it_comes,
     "macro-\nrecall %": macro_recall,
     "rarest\nthree %": rare_recall,
 }
-"""The measures that a table shows if classes are skewed, by their headings."""
-
 BINARY_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "log-loss\n× 100": lambda runs: 100.0 * final(runs, "test_loss"),
     "area under\ncurve %": area_under_curve,
 }
-"""The measures that a table shows if there are two classes, by their headings."""

@@ -26,11 +26,6 @@ class Finding:
     measured: str
     aside: str = ""  # why the verdict does not count, such as "by construction"
 
-    @property
-    def word(self) -> str:
-        """The verdict in words, or why it does not count."""
-        return self.aside or self.verdict
-
 
 def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
     """Judge whether the whole 95 % interval of a quantity lies above a limit."""
@@ -59,6 +54,6 @@ def in_words(found: Estimate, unit: str) -> str:
 
 def tally(found: Iterable[Finding]) -> str:
     """Return how many findings there are of each verdict or reason: `agrees 2, cannot say 1`."""
-    counts = Counter(finding.word for finding in found)
+    counts = Counter(finding.aside or finding.verdict for finding in found)
     words = dict.fromkeys([*Verdict, *counts])
     return ", ".join(f"{word} {counts[word]}" for word in words if counts[word])

@@ -1,7 +1,6 @@
 """The commands `bench` and `advise`: what selection costs here, and whether `auto` pays on data."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -20,12 +19,9 @@ from selective_backprop_lab.cli.command_line import (
 )
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.recipe import Precision, find_recipe
 from selective_backprop_lab.training.process import limit_threads
-
-FORMATS = (".png", ".svg", ".pdf")
 
 
 def bench(
@@ -47,23 +43,15 @@ def bench(
             min=0,
         ),
     ] = 120.0,
-    out: Annotated[
-        Path, options.option("FILE", "File of the figure. Its suffix sets the format.")
-    ] = Path("bench.png"),
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
     In each round, times all ways to score examples and a short training with each strategy.
-    Prints what an epoch of each strategy costs and the least that it can cost, and draws a figure.
+    Prints what an epoch of each strategy costs and the least that it can cost.
     """
     from selective_backprop_lab.bench.harness import measure
-    from selective_backprop_lab.bench.show import draw_bench, show_findings
+    from selective_backprop_lab.bench.show import show_findings
 
-    if out.suffix.lower() not in FORMATS or out.is_dir():
-        raise sb.ConfigurationError(
-            f"--out {out}: a file name is needed that ends in one of {', '.join(FORMATS)}"
-        )
-    make_folder(out.parent)
     check_record(json)
     limit_threads(threads)
     chosen = {"model": find_model(model), "batch_size": batch_size, "precision": precision}
@@ -79,10 +67,6 @@ def bench(
     for part in show_findings(findings):
         console.print(part)
     save_record(json, findings)
-    with writing_out(out):
-        draw_bench(findings, out)
-    written = [out] if json is None else [out, json]
-    console.print(f"Written: {', '.join(map(str, written))}.", soft_wrap=True)
 
 
 def advise(
@@ -115,5 +99,3 @@ def advise(
     # Lines of code must not be wrapped.
     console.print(str(advice), soft_wrap=True, markup=False, highlight=False)
     save_record(json, {"data": recipe.data, **asdict(advice)})
-    if json is not None:
-        console.print(f"Written: {json}.", soft_wrap=True)

@@ -1,6 +1,6 @@
 """What all commands share: printing, errors and exit status, devices, names and records."""
 
-import math
+import json
 import shlex
 import signal
 import sys
@@ -15,9 +15,9 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import selective_backprop as sb
-from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.names import is_import_path
 from selective_backprop_lab.nets.models import model_name
+from selective_backprop_lab.records.files import make_folder, told
 from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
@@ -94,25 +94,20 @@ def check_record(path: Path | None) -> None:
         return
     if path.is_dir():
         raise sb.ConfigurationError(f"--json {path}: this is a folder; name a file")
-    make_folder(path.parent, "--json")
+    make_folder(path.parent)
 
 
 def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
     """Write what was measured as JSON, with the command, the code and the machine."""
     if path is None:
         return
-    with writing_out(path, "--json"):
-        write_record(path, command_line(), {"written": utc_now(), **_finite(found)})
+    # JSON has no NaN and no infinity.
+    finite = json.loads(json.dumps(found, default=str), parse_constant=lambda name: None)
+    with told(path):
+        write_record(path, command_line(), {"written": utc_now(), **finite})
+    console.print(f"Written: {path}.", soft_wrap=True)
 
 
 def folder_of(place: Path) -> Path:
     """Return the place if it is a folder, or else the folder that holds it."""
     return place if place.is_dir() else place.parent
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

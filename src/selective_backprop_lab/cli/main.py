@@ -10,7 +10,7 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.bench import advise, bench
 from selective_backprop_lab.cli.command_line import Commands, console
 from selective_backprop_lab.cli.options import with_options
-from selective_backprop_lab.cli.report import audit, pack, report, unpack
+from selective_backprop_lab.cli.report import audit, pack, report
 from selective_backprop_lab.cli.train import compare, train
 
 app = typer.Typer(
@@ -24,8 +24,7 @@ app = typer.Typer(
 )
 for command in (compare, train, bench, advise, report, audit):
     app.command()(with_options(command))
-for plain in (pack, unpack):
-    app.command()(plain)
+app.command()(pack)
 
 
 def _show_version(wanted: bool) -> None:

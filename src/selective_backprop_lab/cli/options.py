@@ -95,8 +95,8 @@ def option(metavar: str, help: str, **more: Any) -> Any:
     return typer.Option(metavar=metavar, help=help, **more)
 
 
-def _share(help: str, default: str | bool = True, metavar: str = "SHARE") -> Any:
-    return option(metavar, help, parser=parse_rate, show_default=default)
+def _share(help: str, default: str) -> Any:
+    return option("SHARE", help, parser=parse_rate, show_default=default)
 
 
 Root = Annotated[
@@ -202,22 +202,6 @@ class TrainingOptions:
         ),
     ] = None
     rate: Rate = 1 / 3
-    draw: Annotated[
-        sb.selectors.Draw,
-        option(
-            "|".join(sb.selectors.Draw),
-            "Select a fixed number of each group scored together, or draw each example by itself.",
-        ),
-    ] = sb.selectors.Draw.EXACT
-    warmup: Annotated[
-        float | None,
-        _share(
-            "Fraction of a run, in [0, 1), that trains on everything before selection by score "
-            "begins; auto has its own. Default: a tenth; in runs of a number of epochs, one epoch "
-            "(at most half).",
-            metavar="FRACTION",
-        ),
-    ] = None
     stale: Annotated[
         int, option("N", "Number of epochs for which stale-sb and predicted-sb use each score.")
     ] = 3
@@ -326,10 +310,10 @@ class TrainingOptions:
 
     def settings(self, length: Budget) -> StrategyOptions:
         """Return the options that strategies share in runs of a length."""
-        usual = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
-        warmup = usual if self.warmup is None else self.warmup
-        # Runs of one or two epochs have none, because too little would be left.
-        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=usual < 0.5)
+        # A tenth of a run or, in runs of a number of epochs, one epoch, but at most half of them.
+        warmup = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
+        # In runs of one or two epochs, `auto` has none, because too little would be left.
+        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=warmup < 0.5)
 
     def _fill(self, kind: Any, **more: Any) -> Any:
         # The other fields have the names of options.
@@ -345,14 +329,13 @@ class TrainingOptions:
         composition = self._fill(Composition, seed=self.data_seed)
         limit_threads(self.threads)
         return [
-            RunConfig(
+            self._fill(
+                RunConfig,
                 recipe=recipe,
                 arm=strategy,
                 settings=self.settings(length),
                 seed=seed,
                 length=length,
-                evaluations=self.evaluations,
-                limit=self.limit,
                 device=device,
                 composition=composition,
                 pretrained=before,

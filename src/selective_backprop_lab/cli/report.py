@@ -1,4 +1,4 @@
-"""The commands that read records: `report`, `audit`, and `pack` and `unpack`, which move them."""
+"""The commands that read records: `report`, `audit`, and `pack`, which moves them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.cli.options import option
-from selective_backprop_lab.data.folders import inside, make_folder, writing_out
-from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.records.pack import PACK, unpack_into
+from selective_backprop_lab.data.folders import inside
+from selective_backprop_lab.records.files import make_folder, replacing, told
+from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import pack_finished
 
 
@@ -65,7 +65,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     (_, text, todo), table = conclusion(comparison), comparison_table(comparison, axis)
     console.print(text, end="\n\n")
     console.print(table)
-    with writing_out(out):
+    with told(out):
         if not alone:
             with replacing(out / "table.md") as file:
                 file.write(f"{escaped(text)}\n\n{table.to_markdown()}".encode())
@@ -78,37 +78,22 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     return problems
 
 
-Packed = Annotated[
-    list[Path], typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them.")
-]
-Pack = Annotated[
-    Path, typer.Argument(metavar="PACK", help=f"A pack ({PACK}), or the folder that holds it.")
-]
-Into = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, one file each.")
-]
-
-
-def pack(folders: Packed) -> None:
+def pack(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
+    ],
+) -> None:
     """Move finished records of a folder into one file, compressed.
 
-    This pack takes a tenth of the space. Commands that read records also read it. To add later
-    records, pack again.
+    This pack takes a tenth of the space. Commands that read records also read it, and xzcat prints
+    it. To add later records, pack again.
     """
     for folder in folders:
         count, problems = pack_finished(folder)
         for problem in problems:
             errors.print(f"warning: {problem}")
         console.print(f"{folder / PACK}: {count} records joined it", soft_wrap=True)
-
-
-def unpack(source: Pack, folder: Into) -> None:
-    """Write the records of a pack as readable files of JSON lines.
-
-    The pack stays as it is.
-    """
-    files = unpack_into(folder, source / PACK if source.is_dir() else source)
-    console.print(f"{folder}: {len(files)} records", soft_wrap=True)
 
 
 _PRINTED = 10
@@ -178,11 +163,11 @@ def audit(
         console.print(top_table(found, min(count, _PRINTED)))
     if against_noise and found.wrong is not None:
         console.print(cuts_table(found, found.wrong))
-    with writing_out(folder):
+    with told(folder):
         written = write_list(found, folder, count)
     if table is not None:
         known = {**sb.guide.example_table(suspects), "mean_loss": found.mean("loss_mean")}
-        with writing_out(table, "--table"):
+        with told(table):
             sb.guide.write_table(known, table)
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True

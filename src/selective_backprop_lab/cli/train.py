@@ -10,7 +10,7 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
-from selective_backprop_lab.data.folders import make_folder
+from selective_backprop_lab.records.files import make_folder
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.runner.grid import RunStore, run_grid
 from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of

@@ -69,32 +69,21 @@ class Composition:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("skew", "copies"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise sb.ConfigurationError(
-                    f"{name}={getattr(self, name)}: the exponent must be at least 0, and finite; "
-                    "0 changes nothing, 1 is Zipf's law"
-                )
-        if not 0.0 <= self.frequent < 1.0 or (self.frequent and self.skew):
-            raise sb.ConfigurationError(
-                f"frequent={self.frequent}: one class's share of the examples must be in [0, 1), "
-                "such as 0.9, and cannot be given together with skew"
-            )
-        if self.near_copies and not self.copies:
-            raise sb.ConfigurationError(
-                f"near_copies={self.near_copies}: there are no copies to shift; give copies=1"
-            )
-        if self.noise_kind is not NoiseKind.UNIFORM and not self.noise:
-            raise sb.ConfigurationError(
-                f"noise_kind={self.noise_kind}: there are no wrong labels; give noise=1/5, say"
-            )
-        if self.places is not None and self.places < 1:
-            raise sb.ConfigurationError(f"places={self.places}: at least 1 is needed")
-        if not 0.0 <= self.noise < 1.0:
-            raise sb.ConfigurationError(
-                f"noise={self.noise}: the share of the training labels to flip must be in "
-                "[0, 1); 1/5 flips a fifth"
-            )
+        exponent = "the exponent must be at least 0, and finite; 0 changes nothing, 1 is Zipf's law"
+        share = "the share of the training labels to flip must be in [0, 1); 1/5 flips a fifth"
+        none, right = "no copies to shift; give copies=1", "no labels are wrong; give noise=1/5"
+        alone = "one class's share must be in [0, 1), such as 0.9, and not be given with skew"
+        for name, fits, wanted in (
+            ("skew", 0.0 <= self.skew < math.inf, exponent),
+            ("copies", 0.0 <= self.copies < math.inf, exponent),
+            ("frequent", 0.0 <= self.frequent < 1.0 and not (self.frequent and self.skew), alone),
+            ("near_copies", self.copies or not self.near_copies, none),
+            ("noise_kind", self.noise or self.noise_kind is NoiseKind.UNIFORM, right),
+            ("places", self.places is None or self.places >= 1, "at least 1 is needed"),
+            ("noise", 0.0 <= self.noise < 1.0, share),
+        ):
+            if not fits:
+                raise sb.ConfigurationError(f"{name}={getattr(self, name)}: {wanted}")
         Augmentation(shift=self.near_copies)
 
     def __call__(self, data: LabData) -> LabData:

@@ -12,8 +12,17 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data import generated, source_code
 from selective_backprop_lab.data.adult import read_adult
-from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
-from selective_backprop_lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
+from selective_backprop_lab.data.images import (
+    CIFAR10,
+    CIFAR100,
+    FASHION_MNIST,
+    MNIST,
+    SVHN,
+    SVHN_EXTRA,
+    read_cifar_splits,
+    read_idx_splits,
+    read_svhn_splits,
+)
 from selective_backprop_lab.data.own import read_own_splits
 from selective_backprop_lab.data.splits import (
     Splits,
@@ -23,7 +32,6 @@ from selective_backprop_lab.data.splits import (
     of_classes,
     redrawn,
 )
-from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 from selective_backprop_lab.data.tables import read_kdd99, read_shuttle
 from selective_backprop_lab.names import find_name, is_import_path
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8

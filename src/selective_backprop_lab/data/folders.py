@@ -1,7 +1,6 @@
-"""Find the folder of a data set, and make folders and files that the user named."""
+"""Find the folder of a data set, and refuse folders that are links."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import selective_backprop as sb
@@ -54,25 +53,3 @@ def inside(folder: Path, name: str) -> Path:
             f"{found} is a link, so nothing is written there; name another folder with --out"
         )
     return found
-
-
-@contextmanager
-def writing_out(out: Path, option: str = "--out") -> Generator[None]:
-    """Turn a write error in the body into a `ConfigurationError` that names the option."""
-    try:
-        yield
-    except OSError as error:
-        name = Path(error.filename2 or error.filename or out).name
-        raise sb.ConfigurationError(
-            f"{option} {out}: cannot be written ({name}: {error.strerror or error}); name another"
-        ) from error
-
-
-def make_folder(out: Path, option: str = "--out") -> None:
-    """Make the folder that an option names, or raise `ConfigurationError`; it may exist."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise sb.ConfigurationError(
-            f"{option} {out}: cannot be made a folder ({error.strerror}); name another"
-        ) from error

@@ -134,29 +134,23 @@ def make_loader(
     data: LabData,
     *,
     batch_size: int,
-    seed: int,
+    seed: int = 0,
     augmentation: Augmentation | None = None,
     shuffle: bool = True,
     with_indices: bool = False,
+    test: bool = False,
 ) -> DataLoader[Any]:
-    """Return a loader of the training examples; set its data set's epoch before each pass."""
-    dataset = InMemoryDataset(data, augmentation=augmentation, seed=seed, with_indices=with_indices)
-    return _loader(dataset, batch_size, EpochSampler(dataset, seed=seed) if shuffle else None)
+    """Return a loader of the training examples; set its data set's epoch before each pass.
 
-
-def make_test_loader(data: LabData, *, batch_size: int) -> DataLoader[Any]:
-    """Return a loader of all test examples, in order, scaled as the training examples are."""
-    return _loader(InMemoryDataset(data, test=True), batch_size)
-
-
-def _loader(
-    dataset: InMemoryDataset, batch_size: int, sampler: EpochSampler | None = None
-) -> DataLoader[Any]:
+    With `test`, it has all test examples, in order, scaled as the training examples are.
+    """
+    options: dict[str, Any] = {"augmentation": augmentation, "with_indices": with_indices}
+    dataset = InMemoryDataset(data, test=test, seed=seed, **options)
     return DataLoader(
         dataset,
         batch_size=batch_size,
-        sampler=sampler,
+        sampler=EpochSampler(dataset, seed=seed) if shuffle and not test else None,
         collate_fn=collate,  # ty: ignore[invalid-argument-type]
         # In each pass a loader draws a seed for workers: from here, not from the global stream.
-        generator=torch.Generator().manual_seed(key_of(dataset.seed)),
+        generator=torch.Generator().manual_seed(key_of(seed)),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import selective_backprop as sb
 from selective_backprop._core.files import replacing
 
-__all__ = ["is_locked", "lock", "locked", "replacing", "told"]
+__all__ = ["is_locked", "lock", "locked", "make_folder", "replacing", "told"]
 
 
 @contextmanager
@@ -17,10 +17,18 @@ def told(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
+        name = Path(error.filename2 or error.filename or path).name
+        inner = "" if name == path.name else f" ({name})"
         raise sb.RecordError(
-            f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
-            "kept. Fix this, or name another folder, and repeat the command."
+            f"{path} cannot be written{inner}: {error.strerror or error}. What was recorded before "
+            "is kept. Fix this, or name another folder, and repeat the command."
         ) from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, which may exist."""
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:

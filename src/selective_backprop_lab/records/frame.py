@@ -1,8 +1,4 @@
-"""Records as one pandas table, with a row for each evaluation of each run.
-
-evaluations = lab.frame("records/demo")
-evaluations.groupby(["length", "arm", "seed"]).error.last()
-"""
+"""Records as one pandas table, with a row for each evaluation of each run."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Records of runs: lines of JSON that survive a crash at any moment.
 
 A run has one record, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the
-run's identity. A folder keeps records as files, as one compressed pack (see `pack`), or both:
+run's identity. A folder keeps records as files, as one compressed pack (see `lines.py`), or both:
 
     {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
@@ -23,14 +23,16 @@ import selective_backprop as sb
 from selective_backprop_lab.records.files import locked, told
 from selective_backprop_lab.records.lines import (
     IDENTITY,
+    PACK,
     SUFFIX,
     decode,
+    pack,
+    packed,
     printable,
     read_fields,
     read_value,
     record_name,
 )
-from selective_backprop_lab.records.pack import PACK, pack, packed
 
 SCHEMA = 2
 
@@ -201,18 +203,16 @@ def _run(path: Path, content: bytes) -> Run:
         entry = _parse(line, where)
         if end is not None:
             raise sb.RecordError(f"{where}: something follows the end of the run.")
-        match entry.pop("kind", None):
-            case "point":
-                points.append(_read_entry(Point, entry, where))
-            case "observation":
-                observations.append(_read_entry(Observation, entry, where))
-            case "end":
-                with _placed(where):
+        with _placed(where):
+            match entry.pop("kind", None):
+                case "point":
+                    points.append(read_fields(Point, entry))
+                case "observation":
+                    observations.append(read_fields(Observation, entry))
+                case "end":
                     end = read_value(entry, _READ["end"], "end")
-            case other:
-                raise sb.RecordError(
-                    f"{where}: kind is {other!r}, expected 'point', 'observation' or 'end'."
-                )
+                case other:
+                    raise ValueError(f"kind is {other!r}, expected 'point', 'observation' or 'end'")
     run = Run(
         header=header, points=tuple(points), observations=tuple(observations), end=end, path=path
     )
@@ -303,17 +303,12 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
                 f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: this is not a "
                 "record's first line, or a version with another schema wrote it."
             )
-    header = _read_entry(Header, entry, where)
     with _placed(where):
+        header = read_fields(Header, entry)
         read_value(header.identity, IDENTITY, "identity", needed=True)
         for name in ("config", "hardware"):
             read_value(getattr(header, name), _READ[name], name)
     return header
-
-
-def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
-    with _placed(where):
-        return read_fields(kind, entry)
 
 
 @contextmanager

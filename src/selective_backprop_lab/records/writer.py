@@ -12,8 +12,7 @@ import selective_backprop as sb
 from selective_backprop_lab.records import schema
 from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.files import lock, replacing
-from selective_backprop_lab.records.lines import encode
-from selective_backprop_lab.records.pack import packed
+from selective_backprop_lab.records.lines import encode, packed
 
 
 class TakenError(sb.RecordError):

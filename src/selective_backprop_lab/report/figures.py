@@ -91,7 +91,7 @@ def differences(comparison: pd.DataFrame) -> Figure | None:
         axes = figure.subplots()
         for row, each in enumerate(found):
             place = each.change.mean, row, each.change.half_width
-            _draw_interval(axes, *place, edge=edge, colour=look[each.label].colour, sign="+")
+            _draw_interval(axes, place, edge, look[each.label].colour, sign="+")
         axes.axvline(0.0, color="#888888", linewidth=1, dashes=(4, 3))
         _name_rows(axes, [each.label for each in found])
         axes.set_xlabel(measure_of(comparison).step)
@@ -170,7 +170,7 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
             alike = [*known.label[known.arm == arm].unique()]
             row = places[arm] + 0.6 * ((alike.index(label) + 0.5) / len(alike) - 0.5)
             place = error.mean, row, error.half_width
-            if _draw_interval(axes, *place, edge=edge, colour=look[label].colour, **dot):
+            if _draw_interval(axes, place, edge, look[label].colour, **dot):
                 means.append(error.mean)
                 reach += error.ends
         axes.plot([], [], color=panels.INK, linestyle="", label=f"length {budget.short}", **dot)
@@ -189,16 +189,9 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
 
 
 def _draw_interval(
-    axes: Axes,
-    mean: float,
-    row: float,
-    half_width: float,
-    *,
-    edge: float,
-    colour: str,
-    sign: str = "",
-    **dot: Any,
+    axes: Axes, at: tuple[float, float, float], edge: float, colour: str, sign: str = "", **dot: Any
 ) -> bool:
+    mean, row, half_width = at
     if mean > edge:
         place: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
         axes.text(1, row, f"{mean:{sign}.1f} ▸", transform=axes.get_yaxis_transform(), **place)

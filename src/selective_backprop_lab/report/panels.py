@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -60,24 +60,12 @@ class Style:
     width: float
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The part of an error axis that is shown."""
 
     low: float
     high: float
     wide: bool  # wide enough for a logarithmic axis to help
-
-    @property
-    def linear(self) -> tuple[float, float]:
-        """The ends of a linear axis."""
-        margin = 0.06 * (self.high - self.low) or 0.1 * self.high or 1.0
-        return max(0.0, self.low - margin), self.high + margin
-
-    @property
-    def log(self) -> tuple[float, float]:
-        """The ends of a logarithmic axis."""
-        return 0.88 * self.low, 1.08 * self.high
 
 
 def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
@@ -140,7 +128,7 @@ def strategy_colours(names: Iterable[str]) -> dict[str, str]:
 
 INK, FAINT = "#222222", "#d9d9d9"
 LINE = 0.052  # height of a label, as a share of the panel's height
-HALF, FULL = 4.4, 9.0  # width in inches of a panel that shares its row, and of one that does not
+HALF = 4.4  # width in inches of a panel that shares its row
 _HANDLE, _LETTER = 0.38, 0.056  # width in inches of a legend's handle, and of a letter
 DASHES = {
     "solid": "-",
@@ -194,13 +182,14 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
     limit = axes.set_xlim if sideways else axes.set_ylim
     if shown.wide:
         (axes.set_xscale if sideways else axes.set_yscale)("log")
-        limit(*shown.log)
+        limit(0.88 * shown.low, 1.08 * shown.high)
         narrow = shown.high < 10 * shown.low  # where few of these numbers lie
         axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 3, 4, 6) if narrow else (1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     else:
-        limit(*shown.linear)
+        margin = 0.06 * (shown.high - shown.low) or 0.1 * shown.high or 1.0
+        limit(max(0.0, shown.low - margin), shown.high + margin)
     axis.grid(True, color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
 

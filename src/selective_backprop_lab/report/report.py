@@ -44,7 +44,9 @@ def write_report(
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters["address"] = _address
+    environment.filters["address"] = lambda figure: (
+        f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
+    )
     page = environment.get_template("page.html.j2").render(
         measure=measure_of(comparison),
         headline=headline(comparison),
@@ -68,10 +70,6 @@ def write_report(
     with replacing(path) as file:
         # A command line may hold characters that cannot be encoded; they become "?".
         file.write(page.encode(errors="replace"))
-
-
-def _address(figure: Figure) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
 
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
@@ -133,7 +131,13 @@ def gallery(kept: Kept) -> dict[str, Any]:
         passes = round(history.passes, 2)
         runs.append({"name": f"{label}, seed {seed}", "even": even, "passes": passes, **sides})
     shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
-    return {"runs": runs, "images": faces([history for *_, history in seen], shown)}
+    images = {}
+    for index, image in portraits([history for *_, history in seen]).items():
+        if index in shown:
+            file = io.BytesIO()
+            image.save(file, "PNG", optimize=True)
+            images[index] = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return {"runs": runs, "images": images}
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
@@ -150,17 +154,6 @@ def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
         "is_wrong": prediction not in {label, -1},
         "selected": int(history.selected[index]),
     }
-
-
-def faces(histories: Sequence[ExampleHistory], indices: Collection[int]) -> dict[int, str]:
-    """Return the images of some examples as data URLs."""
-    found = {}
-    for index, image in portraits(histories).items():
-        if index in indices:
-            file = io.BytesIO()
-            image.save(file, "PNG", optimize=True)
-            found[index] = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return found
 
 
 def portraits(histories: Sequence[ExampleHistory]) -> dict[int, Image.Image]:

@@ -18,7 +18,7 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.records.files import locked, replacing, told
-from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import Point, Run, is_recorded, pack_finished, read_run
 from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.runner.local_pool import run_local
@@ -53,10 +53,11 @@ class RunStore:
         path = self.path(plan).with_suffix(".weights")
         if not path.is_file():
             before, after = self.data(plan), self.data(config)
-            if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
+            one, other = (tuple(data.train_inputs.shape[1:]) for data in (before, after))
+            if one != other:
                 raise sb.ConfigurationError(
-                    f"examples of {before.name} have the shape {_shape(before)}, but those of "
-                    f"{after.name} {_shape(after)}, so no net can be trained on both"
+                    f"examples of {before.name} have the shape {one}, but those of {after.name} "
+                    f"{other}, so no net can be trained on both"
                 )
             run = TrainingRun(plan, before)
             while not run.finished:
@@ -91,11 +92,7 @@ class RunStore:
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
-        return all(probe.record_name in seen for probe in config.probes)
-
-
-def _shape(data: LabData) -> str:
-    return " x ".join(map(str, data.train_inputs.shape[1:]))
+        return all(repr(probe) in seen for probe in config.probes)
 
 
 Watch = Callable[[RunConfig, Point | None], None]

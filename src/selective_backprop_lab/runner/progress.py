@@ -34,7 +34,9 @@ class RunProgress:
     ) -> None:
         self._console, self._clock, self._weight = console, clock, weight
         several = len({config.length for config in configs}) > 1
-        self._name = name or (lambda config: _usual_name(config, with_length=several))
+        self._name = name or (
+            lambda config: f"{config.arm}, seed {config.seed}" + f", {config.length}" * several
+        )
         self._runs, self._ended = len(configs), 0
         self._evaluated: Counter[RunConfig] = Counter()
         self._under_way: dict[RunConfig, TaskID] = {}
@@ -124,7 +126,3 @@ def spell(seconds: float | None) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-
-
-def _usual_name(config: RunConfig, *, with_length: bool) -> str:
-    return f"{config.arm}, seed {config.seed}" + (f", {config.length}" if with_length else "")

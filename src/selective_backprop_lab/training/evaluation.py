@@ -1,7 +1,6 @@
 """Evaluate a model on a set of examples."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import scipy  # it imports its parts when they are used
@@ -9,21 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from selective_backprop_lab.shapes import Float32
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of evaluating a model on a set of examples."""
-
-    error: float  # percent
-    loss: float  # mean cross-entropy; for text, over all tokens
-    class_errors: tuple[float, ...] | None  # percent; NaN for a class without examples; None: text
-    ranking: float | None  # the area under the curve, 0 to 1, if there are two classes
-    rare_precision: (
-        float | None
-    )  # average precision of the rarest class that `_ENOUGH` test; or None
-    corrected_loss: float | None  # the loss with `shift` added to the logits
-
 
 _ENOUGH = 10  # test examples of a class, for an average precision
 
@@ -34,8 +18,11 @@ def evaluate(
     loader: Any,
     device: torch.device,
     shift: Float32[Tensor, " class"] | None = None,
-) -> Evaluation:
-    """Evaluate a model on a loader's examples."""
+) -> dict[str, Any]:
+    """Evaluate a model on a loader's examples; the result has the names of `Point`'s fields.
+
+    With a `shift` of the logits, there is a corrected loss, too.
+    """
     model.eval()
     loss = torch.zeros(2, dtype=torch.float64, device=device)
     labels, misses, margins, chances = (list[Tensor]() for _ in range(4))
@@ -53,14 +40,14 @@ def evaluate(
             chances.append(outputs.softmax(1))
     label, missed = torch.cat(labels), torch.cat(misses)
     counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
-    return Evaluation(
-        error=100.0 * int(missed.sum()) / len(label),
-        loss=float(loss[0]) / len(label),
-        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
-        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
-        rare_precision=None if is_text else _rare_precision(torch.cat(chances), label),
-        corrected_loss=None if shift is None else float(loss[1]) / len(label),
-    )
+    return {
+        "test_error": 100.0 * int(missed.sum()) / len(label),
+        "test_loss": float(loss[0]) / len(label),  # for text, over all tokens
+        "class_errors": None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
+        "ranking": None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
+        "rare_precision": None if is_text else _rare_precision(torch.cat(chances), label),
+        "corrected_loss": None if shift is None else float(loss[1]) / len(label),
+    }
 
 
 def _rare_precision(chances: Tensor, labels: Tensor) -> float | None:

@@ -132,7 +132,10 @@ class ExampleLog:
         columns["prediction"][informed] = prediction[known]
         columns["confidence"][informed] = np.exp(best[known])
         np.add.at(columns["loss_sum"], informed, losses[known])
-        weights = columns["looks"][informed] + _occurrence(informed)
+        import pandas as pd  # slow
+
+        again = pd.Series(informed).groupby(informed).cumcount().to_numpy()
+        weights = columns["looks"][informed] + again + 1
         np.add.at(columns["doubt_sum"], informed, weights * doubts)
         np.add.at(columns["looks"], informed, 1)
 
@@ -141,12 +144,3 @@ def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " exam
     # NaN if the count is 0.
     with np.errstate(invalid="ignore"):
         return (total / count).astype(np.float32)
-
-
-def _occurrence(index: np.ndarray) -> np.ndarray:
-    """Return, for each entry, how many times its value has occurred up to there, from 1."""
-    order = np.argsort(index, kind="stable")
-    _, starts, counts = np.unique(index[order], return_index=True, return_counts=True)
-    found = np.empty(len(index), np.int64)
-    found[order] = np.arange(len(index)) - np.repeat(starts, counts) + 1
-    return found

@@ -117,8 +117,11 @@ class ResumableRun:
         with self.run.meter.paused():
             try:
                 self.checkpoints.save({"run": self.run.state_dict(), **self._so_far})
-            except sb.RecordError as error:
-                _warn(f"{error}. The run goes on, and the checkpoint before this one is kept")
+            except OSError as error:
+                _warn(
+                    f"{self.checkpoints.path} cannot be written: {error.strerror or error}. The "
+                    "run goes on, and the checkpoint before this one is kept"
+                )
         self._took, self._saved = self._clock() - began, self._watch.total
 
     @property
@@ -149,7 +152,7 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
             "shape": list(data.train_inputs.shape[1:]),
             "labels": zlib.crc32(data.train_labels.cpu().numpy().tobytes()),
         },
-        "probes": [probe.record_name for probe in config.probes],
+        "probes": [repr(probe) for probe in config.probes],
         "versions": {name: found[name] for name in ("torch", "selective_backprop")},
     }
 
@@ -167,13 +170,8 @@ class Checkpoints:
         """Write a checkpoint. If this fails at any moment, the last whole checkpoint is kept."""
         content = io.BytesIO()  # torch would hide why it cannot write to a file
         torch.save({"identity": self._identity, "state": dict(state)}, content)
-        try:
-            with replacing(self.path, before=self.before) as file:
-                file.write(content.getbuffer())
-        except OSError as error:
-            raise sb.RecordError(
-                f"{self.path} cannot be written: {error.strerror or error}"
-            ) from error
+        with replacing(self.path, before=self.before) as file:
+            file.write(content.getbuffer())
 
     def load(self) -> tuple[Path, dict[str, Any]] | None:
         """Return the path and the state of the last whole checkpoint; None if there is none."""

@@ -8,23 +8,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import ScheduleBasis
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import make_loader, make_test_loader, on_device
+from selective_backprop_lab.data.loader import make_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.meter import Meter
 from selective_backprop_lab.nets.models import take_over
-from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
+from selective_backprop_lab.preparation import Halving, Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.probes import ProbeContext
+from selective_backprop_lab.training.probes import Memory, ProbeContext
 from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
-from selective_backprop_lab.training.treatments import Averaging, Halving
 
 _PROBED = 10_000  # the most training labels on which the training error is measured
 
@@ -66,16 +66,19 @@ class TrainingRun:
                 f"{config.arm} needs one class for each example, but {data.name} is text; compare "
                 "strategies that only need losses, such as selective-backprop, infobatch and auto"
             )
-        self._averaging = Averaging(self.model, spec.averaged) if spec.averaged else None
+        # Izmailov et al. 2018, arXiv:1803.05407, without its constant learning rate. Buffers, such
+        # as the means of BatchNorm, are those of the model in training.
+        self._mean = AveragedModel(self.model) if spec.averaged else None
         self._halving = Halving(self.model, data, spec.halved) if spec.halved else None
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
         if spec.prepare is None:  # errors are raised here, before any run has trained
             self._make_loader(Preparation())
         # A smaller batch for text, which has many tokens, each with a row of logits.
-        placed = on_device(data, self._device)
-        self._test = make_test_loader(
-            placed, batch_size=recipe.batch_size if data.is_text else 1000
+        self._test = make_loader(
+            on_device(data, self._device),
+            batch_size=recipe.batch_size if data.is_text else 1000,
+            test=True,
         )
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
@@ -85,8 +88,8 @@ class TrainingRun:
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
-        scene = ProbeContext(self.model, data, self._device)
-        self._probes = {probe.record_name: probe.start(scene) for probe in config.probes}
+        self._scene = ProbeContext(self.model, data, self._device)
+        self._memories: dict[str, Memory] = {repr(probe): {} for probe in config.probes}
 
     @property
     def progress(self) -> float:
@@ -136,7 +139,10 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
+            looks = [
+                (repr(probe), probe.look(self._scene, progress, self._memories[repr(probe)]))
+                for probe in self.config.probes
+            ]
         found = [Observation(probe=n, progress=progress, seen=s) for n, s in looks if s is not None]
         self.observations.extend(found)
         return found
@@ -161,7 +167,7 @@ class TrainingRun:
         count = _PROBED * len(labels) // labels.numel()
         part = on_device(self.data, self._device).within(stratified_order(labels)[:count])
         loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
-        return evaluate(self.model, loader, self._device).error
+        return evaluate(self.model, loader, self._device)["test_error"]
 
     def _class_shares(self) -> list[float]:
         if self.data.is_text:
@@ -188,7 +194,7 @@ class TrainingRun:
             "streams": self._streams,
             "meter": self.meter,
             "halving": self._halving,
-            "averaging": self._averaging,
+            "averaging": self._mean,
             "examples": self._log,
         }
         return {name: part for name, part in parts.items() if part is not None}
@@ -202,7 +208,7 @@ class TrainingRun:
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
             "by_class": self._by_class,
-            "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
+            "probes": {name: dict(memory) for name, memory in self._memories.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -218,8 +224,7 @@ class TrainingRun:
         self._losses.copy_(state["losses"])
         self._by_class.copy_(state["by_class"])
         self._seen = self.loader.stats
-        for name, probe in self._probes.items():
-            probe.load_state_dict(state["probes"][name])
+        self._memories = {name: dict(memory) for name, memory in state["probes"].items()}
 
     @property
     def loader(self) -> sb.SelectiveLoader:
@@ -295,7 +300,7 @@ class TrainingRun:
 
     def _spent(self) -> float:
         length = self.config.length
-        used = self.meter.host_seconds if length.unit == "seconds" else self._cost(self._seen)
+        used = self.meter.host.total if length.unit == "seconds" else self._cost(self._seen)
         return min(1.0, used / length.value)
 
     def _cost(self, stats: sb.Stats) -> float:
@@ -310,8 +315,8 @@ class TrainingRun:
             loader.set_epoch(loader.next_epoch)
             for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
-                for probe in self._probes.values():
-                    probe.selected(selection.indices)
+                for probe in self.config.probes:
+                    probe.select(self._scene, selection.indices, self._memories[repr(probe)])
                 # Counted first: the learning rate belongs to the progress after its batch. The
                 # loader counts in the same way if the run's length is in epochs.
                 self.meter.updates += 1
@@ -320,8 +325,8 @@ class TrainingRun:
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
-                if self._averaging is not None:
-                    self._averaging.went_on(self.progress)
+                if self._mean is not None and self.progress >= 1.0 - self._spec.averaged:
+                    self._mean.update_parameters(self.model)
                 if self._halving is not None:
                     whole = self.meter.cost(self._seen.scored, self._seen.checked)
                     self._halving.went_on(self.progress, whole - self.meter.prepared)
@@ -378,7 +383,8 @@ class TrainingRun:
 
     def _evaluate(self) -> Point:
         with self.meter.as_overhead():
-            model = self.model if self._averaging is None else self._averaging.model
+            averaged = self._mean is not None and self._mean.n_averaged
+            model = self._mean if averaged else self.model
             found = evaluate(model, self._test, self._device, self._shift())
         stats, meter = self.loader.stats, self.meter
         # Since the last evaluation.
@@ -397,16 +403,11 @@ class TrainingRun:
             loaded=stats.loaded,
             scored=stats.scored + stats.checked,
             trained=meter.trained,
-            test_error=found.error,
-            test_loss=found.loss,
             train_loss=float(self._losses) / updates if updates else math.nan,
             rate=rows / candidates if candidates else math.nan,
             phases=meter.phases,
             overhead=meter.overhead,
-            class_errors=found.class_errors,
-            ranking=found.ranking,
-            rare_precision=found.rare_precision,
-            corrected_loss=found.corrected_loss,
+            **found,
         )
         self._losses.zero_()
         return point

@@ -50,8 +50,6 @@ class RunConfig:
             )
         if length.unit == "epochs" and length.value != int(length.value):
             raise sb.ConfigurationError(f"{length}: runs have whole epochs")
-        if self.evaluations < 1:
-            raise sb.ConfigurationError(f"evaluations={self.evaluations}: a run needs at least one")
         if self.pretrained is not None:
             find_recipe(self.pretrained)
         strategy = self.strategy

@@ -18,7 +18,6 @@ from selective_backprop_lab.analysis.comparison import (
     read_comparable,
     read_histories,
 )
-from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.records.example_history import examples_path, write_examples
 from selective_backprop_lab.records.frame import runs_of
 from selective_backprop_lab.records.schema import pack_finished
@@ -49,18 +48,6 @@ def test_each_length_is_a_row_of_its_own_the_longest_first():
 def test_a_length_that_means_nothing_is_refused(config):
     with pytest.raises(sb.RecordError, match="expected a number of epochs"):
         fixture_comparison([fixture_run(config=config)])
-
-
-def test_seeds_are_in_order_and_unfinished_runs_do_not_count():
-    runs = [
-        fixture_run(seed=2),
-        fixture_run(seed=0),
-        fixture_run(seed=1, upto=2, finished=False),
-        fixture_run(seed=3, upto=0),
-    ]
-    comparison = fixture_comparison(runs)
-    assert [*comparison.seed.unique()] == [0, 1, 2, 3]
-    assert [*counted(comparison).seed.unique()] == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -210,17 +197,6 @@ def test_of_two_records_of_a_seed_the_finished_or_newer_one_is_kept(tmp_path, on
     (problem,) = found.problems
     assert problem.startswith(f"{left.name} and {kept.name} are both traditional, seed 0")
     assert why in problem
-
-
-def test_a_damaged_file_of_examples_costs_only_what_it_held(tmp_path):
-    good, bad = write(tmp_path), write(tmp_path, "top-k")
-    examples_path(bad).write_bytes(b"PK nothing")
-    found = read(tmp_path)
-    assert len(found.runs) == 2
-    assert list(found.histories) == [good]
-    (problem,) = found.problems
-    assert "damaged" in problem
-    assert problem.endswith("The page does not show the examples of this run.")
 
 
 def test_examples_without_their_record_are_named(tmp_path):

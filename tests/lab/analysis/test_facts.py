@@ -55,13 +55,6 @@ def test_the_headline_says_what_ran():
     )
 
 
-def test_the_facts_list_the_shared_recipe_only():
-    runs = [fixture_run(config={"lr": 0.1}), fixture_run("other", config={"lr": 0.1, "more": 1})]
-    comparison = fixture_comparison(runs)
-    assert facts(comparison)["recipe"] == "rate 0.5, lr 0.1"
-    assert facts(comparison)["runs"] == "2 finished of 2"
-
-
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -148,12 +148,6 @@ def test_the_rival_is_a_shorter_training_that_ends_lower(finals, pays, differenc
     assert difference in found.text
 
 
-def test_one_more_run_of_a_shorter_training_takes_no_gain_away():
-    groups = of_length("traditional", [5.0, 5.1, 4.9], 8), of_length("other", [4.0, 4.1, 3.8], 8)
-    lucky = fixture_run(seed=7, errors=[1.0], cost=4, config={"budget": 4, "epochs": None})
-    assert verdicts(*groups, [lucky]) == {"other @ 8": "gains"}
-
-
 def test_traditional_training_that_cost_more_is_no_rival_and_tells_the_passes():
     plain = of_length("traditional", [2.0] * 3, 32), of_length("traditional", [5.0] * 3, 8)
     found = said(of_length("other", [3.5, 3.6, 3.4], 8), *plain)
@@ -177,16 +171,6 @@ def test_an_arm_that_does_not_get_worse_with_length_is_told_from_plain_training_
     assert "after 8 passes (−1.10" in found.text
     assert "; after 32 passes it loses." in found.text
     assert clause not in said(*plain, short).text
-
-
-def test_told_is_the_arm_that_ends_lowest_where_it_gains_at_the_least_cost():
-    plain = [of_length("traditional", [5.0, 5.1, 4.9], cost) for cost in (4, 8)]
-    low = [
-        of_length("low", [4 - cost / 8, 4.1 - cost / 8, 3.9 - cost / 8], cost) for cost in (4, 8)
-    ]
-    found = said(*plain, *low, of_length("also", [4.0, 4.1, 3.9], 4))
-    assert "low gains: it ends at 3.50 % error after 4 passes" in found.text
-    assert found.text.count("Others that gain: also.") == 1
 
 
 def test_where_the_shortest_plain_training_is_the_best_a_shorter_one_is_asked_for():

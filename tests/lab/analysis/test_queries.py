@@ -73,12 +73,6 @@ def test_a_target_is_reached_at_the_first_evaluation_that_shows_it(errors, targe
     assert reached(frame_of([run]), target).item() == min(plainly, default=math.inf)
 
 
-def test_time_is_read_from_the_axis_asked_for_and_never_between_evaluations():
-    run = frame_of([fixture_run(errors=[50.0, 20.0, 10.0, 5.0], cost=8.0, seconds=40.0)])
-    found = [reached(run, 15.0, axis).item() for axis in ("seconds", "cost", "updates")]
-    assert found == [30.0, 6.0, 75]
-
-
 @given(st.lists(st.tuples(st.floats(0.1, 5), ERRORS), min_size=2, max_size=8), st.data())
 def test_the_mean_error_on_the_way_is_the_area_under_the_curve(steps, data):
     places, errors = np.cumsum([step for step, _ in steps]), [error for _, error in steps]
@@ -141,15 +135,10 @@ def test_costs_that_differ_by_a_last_batch_are_equal():
     assert rival(lengths("traditional", 10.6, [5.0, 5.3, 5.1]) + own).empty
 
 
-def test_unfinished_runs_do_not_count():
+@pytest.mark.parametrize("lost", [{"finished": False}, {"finals": [1.0, math.nan, 1.0]}])
+def test_runs_that_are_unfinished_or_diverged_do_not_count(lost):
     plain = lengths("traditional", 10.0, [5.0, 5.0, 5.0])
-    plain += lengths("traditional", 5.0, [1.0, 1.0, 1.0], finished=False)
-    assert {*rival(plain + lengths("top-k", 10.0, [4.0, 4.0, 4.0])).length} == {10.0}
-
-
-def test_a_length_of_which_a_run_diverged_is_no_rival():
-    plain = lengths("traditional", 10.0, [5.0, 5.0, 5.0])
-    plain += lengths("traditional", 5.0, [1.0, math.nan, 1.0])
+    plain += lengths(**{"arm": "traditional", "cost": 5.0, "finals": [1.0, 1.0, 1.0]} | lost)
     assert {*rival(plain + lengths("top-k", 10.0, [4.0, 4.0, 4.0])).length} == {10.0}
 
 
@@ -229,10 +218,6 @@ def test_a_class_without_test_examples_counts_for_nothing():
     recall, as_it_comes, _ = measured(skewed_run((math.nan, 10.0, 4.0, 40.0, 20.0)))
     assert recall == pytest.approx(100 - 74 / 4)
     assert as_it_comes == pytest.approx((1.0 + 0.8 + 2.0 + 3.0) / 0.5)
-
-
-def test_a_record_of_before_has_no_measure_by_class():
-    assert all(map(math.isnan, measured(fixture_run())))
 
 
 def test_the_table_shows_them_where_classes_are_skewed_and_nowhere_else():

@@ -7,7 +7,7 @@ from fixture_runs import fixture_comparison, fixture_point, fixture_run, fixture
 from rich.console import Console
 
 from selective_backprop_lab.analysis.findings import conclusion
-from selective_backprop_lab.analysis.summary import comparison_table, records_table
+from selective_backprop_lab.analysis.summary import comparison_table
 
 
 def to_markdown(comparison):
@@ -50,13 +50,6 @@ def test_seconds_of_two_machines_are_not_shown():
         assert {row["wall s"] for row in found.values()} == {shown}
 
 
-def test_a_run_that_changed_machines_is_left_out_of_the_mean_seconds_and_the_note_counts_it():
-    moved = fixture_run(seed=1, seconds=90.0, end={"machines": ["A", "B"]})
-    table = comparison_table(fixture_comparison([fixture_run(), moved]))
-    assert cells(table)["traditional"]["wall s"] == "20.0"
-    assert any("1 of 2 runs changed machines or shared a GPU" in note for note in table.notes)
-
-
 def both_lengths():
     """Two arms at two lengths, of which the shorter is the better for traditional training."""
     return [
@@ -80,16 +73,6 @@ def test_each_arm_has_its_gain_over_the_best_plain_training_up_to_its_cost_and_a
     notes = " ".join(table.notes)
     assert "Holm's correction for 2 gains" in notes
     assert "chosen on the same seeds" in notes
-
-
-def test_records_are_listed_finished_or_not():
-    rows = records_table(
-        fixture_comparison([fixture_run(), fixture_run(seed=1, finished=False)])
-    ).rows
-    assert [row[1:4] for row in rows] == [
-        ["traditional", "0", "finished"],
-        ["traditional", "1", "unfinished"],
-    ]
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():

@@ -105,17 +105,6 @@ def test_a_difference_is_shown_with_its_sign():
     assert with_interval(Estimate(-0.5, 0.1, 3), signed=True) == "−0.50 ± 0.10"
 
 
-@pytest.mark.parametrize("width", [60, 80])
-def test_where_texts_are_too_long_they_are_broken_and_no_column_is_lost(width):
-    rows = [("fig-1", "Where the time to the final error of traditional training goes", "9", "63")]
-    table = Table(("name", Column("shows", left=True), "needs", "done"), rows)
-    console = Console(width=width, file=io.StringIO())
-    console.print(table)
-    shown = console.file.getvalue()
-    assert set(" ".join(rows[0]).split()) <= set(shown.split())
-    assert max(map(len, shown.splitlines())) <= width
-
-
 @pytest.mark.parametrize(
     ("share", "said"), [(1 / 3, "33 %"), (0.65, "65 %"), (1 / 8, "12.5 %"), (0.035, "3.5 %")]
 )

@@ -1,4 +1,4 @@
-"""The command `bench`: tables, a figure and a record, of the user's own model too."""
+"""The command `bench`: tables and a record, of the user's own model too."""
 
 import json
 
@@ -36,9 +36,8 @@ def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(meas
     assert {"forward", "fp32", "traditional", "selective-backprop", "recorded-sb"} <= firsts
 
 
-def test_it_draws_a_figure_and_writes_a_record(measured):
+def test_it_writes_a_record(measured):
     folder, outcome = measured
-    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
     record = json.loads((folder / "all/a.json").read_text())
     assert record["command"].startswith("selective-backprop bench --data 1x8x8/3")
     assert set(record["scorers"]) == {"forward", "fp32"}
@@ -46,7 +45,7 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
     assert record["rounds"] == 2
     assert {"code_version", "versions", "hardware", "written"} <= record.keys()
     assert [file.name for file in (folder / "all").iterdir()] == ["a.json"]
-    assert outcome.text.endswith("Written: bench.png, all/a.json.")
+    assert outcome.text.endswith("Written: all/a.json.")
 
 
 def test_a_rate_that_is_no_share_is_refused(tmp_path):
@@ -58,34 +57,19 @@ def test_a_rate_that_is_no_share_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--out bench.what", "--out bench.what: a file name is needed that ends in one of .png"),
-        ("--out .", "--out .: a file name is needed"),
-        ("--json folder.png", "--json folder.png: this is a folder"),
-        ("--json taken/a.json", "--json taken: cannot be made a folder"),
+        ("--json folder.json", "--json folder.json: this is a folder"),
+        ("--json taken/a.json", "taken cannot be written"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_measured(
     options, message, tmp_path, monkeypatch
 ):
-    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "folder.json").mkdir()
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setattr("selective_backprop_lab.cli.bench.make_workload", None)
     outcome = run_command(f"bench --data 1x8x8/2 {options}", tmp_path)
     assert outcome.status == 2
     assert message in outcome.text
-
-
-def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(rounds, "LEAST", 1)
-    monkeypatch.setattr("selective_backprop_lab.bench.show.draw_bench", full)
-    options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --seconds 0"
-    outcome = run_command(f"bench {options} --json a.json", tmp_path)
-    assert outcome.status == 2
-    assert "cannot be written (bench.png: no space left on device)" in outcome.text
-    assert json.loads((tmp_path / "a.json").read_text())["rounds"] == 1
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from fixture_command import run_command
 
 import selective_backprop as sb
 from selective_backprop_lab.cli import main as cli
-from selective_backprop_lab.runner import grid
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -43,15 +42,6 @@ def test_an_option_that_does_not_say_what_it_is_for_cannot_be_documented(page):
 
     with pytest.raises(ValueError, match="one --speed does not say what it is for"):
         page.describe(app)
-
-
-def test_what_is_no_refusal_but_a_fault_is_not_hidden(tmp_path, monkeypatch):
-    def broken(*_, **__):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(grid, "load_data", broken)
-    with pytest.raises(ZeroDivisionError):
-        cli.app(["train"], standalone_mode=False)
 
 
 def test_what_an_encoding_lacks_is_shown_as_a_question_mark(monkeypatch):

@@ -63,13 +63,6 @@ def test_a_comparison_trains_each_strategy_and_the_second_time_none(edit, reques
     assert again.out.count("recorded already, not run again") == 2
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_processes_of_the_pool_find_the_function(edit):
-    outcome = run_command(f"{COMPARE} --seeds 2 --jobs 2", edit(0))
-    assert (outcome.status, outcome.err) == (0, "")
-    assert all(run.finished for run in read_runs(edit(0) / "out"))
-
-
 def test_a_net_that_was_trained_on_edited_data_beforehand_is_another(edit):
     train = f"train {SMALL} --strategy traditional --out out --pretrained data_to_edit:load"
     for seed in (0, 1):

@@ -16,7 +16,7 @@ def files_of(folder):
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*.*")}
 
 
-@pytest.mark.parametrize("line", ["report out", "audit out --top 9 --table out/all.csv", TRAIN])
+@pytest.mark.parametrize("line", ["audit out --top 9 --table out/all.csv", TRAIN])
 def test_a_link_in_the_place_of_a_file_is_replaced_and_leads_no_command_outside(
     copy, tmp_path, line
 ):
@@ -50,19 +50,6 @@ def test_an_audit_goes_into_no_folder_that_is_a_link(copy, tmp_path, name):
     assert (outcome.status, [*outside.iterdir()]) == (2, [])
     assert outcome.err.startswith(f"error: out/{name} is a link")
     assert run_command("audit out --top 9 --out mine", copy).status == 0
-
-
-def test_unpacking_writes_through_no_link(copy, tmp_path):
-    assert run_command("pack out", copy).status == 0
-    assert run_command("unpack out mine", copy).status == 0
-    record = next((copy / "mine").glob("*.jsonl"))
-    record.unlink()
-    record.symlink_to(tmp_path / "outside")
-    for each in (copy / "mine").glob("*-seed*"):
-        each.is_symlink() or each.unlink()
-    outcome = run_command("unpack out mine", copy)
-    assert (outcome.status, (tmp_path / "outside").exists()) == (2, False)
-    assert f"{record.name} exists already" in outcome.err
 
 
 ODD = "\x1b[31m\u202e\n\r\t\x07\x9b\u2028\x00\x7f\u200f"

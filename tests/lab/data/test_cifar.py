@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import selective_backprop as sb
-from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits, unpickle
+from selective_backprop_lab.data.images import CIFAR10, CIFAR100, read_cifar_splits, unpickle
 from selective_backprop_lab.data.splits import Splits
 
 ROWS = 3

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop_lab.data.idx import FASHION_MNIST, MNIST, read_idx, read_idx_splits
+from selective_backprop_lab.data.images import FASHION_MNIST, MNIST, read_idx, read_idx_splits
 
 TINY = replace(MNIST, train=6, test=4, side=3)
 FILES = (

@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import (
-    InMemoryDataset,
-    make_loader,
-    make_test_loader,
-)
+from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
 from selective_backprop_lab.data.splits import Splits
 
 AUGMENTATION = Augmentation(shift=1, flip=True, cutout=2)
@@ -42,15 +38,6 @@ def same(first: list, second: list) -> bool:
         for pair, others in zip(first, second, strict=True)
         for one, other in zip(pair, others, strict=True)
     )
-
-
-def test_normalising_is_levels_over_255_minus_mean_over_deviation():
-    data = data_of()
-    images, _ = dataset_of(data).__getitems__([4, 2])
-    levels = data.train_inputs[[4, 2]].double() / 255
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
-    assert torch.allclose(images.double(), (levels - mean) / std, atol=1e-6)
-    assert images.dtype == torch.float32
 
 
 @given(st.lists(st.integers(0, 22), min_size=1, max_size=9))
@@ -88,19 +75,10 @@ def test_an_epoch_is_the_same_whatever_was_iterated_before_it():
     assert not same(epochs[1], epochs[2])
 
 
-def test_not_shuffled_epochs_differ_in_their_augmentation_alone():
-    loader = make_loader(data_of(), batch_size=4, seed=5, augmentation=AUGMENTATION, shuffle=False)
-    first, second = epoch_of(loader, 0), epoch_of(loader, 1)
-    assert not same(first, second)
-    for batches in (first, second):
-        labels = torch.cat([labels for _, labels in batches])
-        assert torch.equal(labels, data_of().train_labels)
-
-
 def test_test_images_come_in_order_with_the_training_images_statistics():
     data = data_of()
     images, labels = (
-        torch.cat(parts) for parts in zip(*make_test_loader(data, batch_size=4), strict=True)
+        torch.cat(parts) for parts in zip(*make_loader(data, batch_size=4, test=True), strict=True)
     )
     expected, _ = dataset_of(data).__getitems__(range(9))
     assert torch.equal(images, expected.flip(0))

@@ -11,7 +11,7 @@ import torch
 from scipy.io import savemat
 
 import selective_backprop as sb
-from selective_backprop_lab.data.svhn import SVHN, read_svhn_splits
+from selective_backprop_lab.data.images import SVHN, read_svhn_splits
 
 TRAIN, EXTRA, TEST = 12, 5, 4
 TINY = replace(SVHN, train=(("train_32x32.mat", TRAIN),), test=("test_32x32.mat", TEST))
@@ -64,13 +64,6 @@ def test_extra_examples_follow_those_of_the_training_set(tmp_path):
     assert torch.equal(extra.train_inputs[:TRAIN], plain.train_inputs)
     assert np.array_equal(extra.train_inputs[TRAIN:].permute(2, 3, 1, 0), digits(5, seed=1)["X"])
     assert torch.equal(extra.test_inputs, plain.test_inputs)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    write(tmp_path)
-    (tmp_path / "extra_32x32.mat").unlink()
-    with pytest.raises(sb.DataError, match=r"lacks extra_32x32\.mat.*--root"):
-        read_svhn_splits(TINY_EXTRA, tmp_path)
 
 
 def test_labels_of_doubles_are_read_too(tmp_path):

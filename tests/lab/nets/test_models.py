@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
@@ -74,7 +73,6 @@ def test_the_users_own_net_is_made_by_its_import_path():
     [
         ("resnet", "no model 'resnet'.*linear, .*resnet18"),
         ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
-        (":factory", r"no model ':factory'"),
         (".nets:factory", r"no model '\.nets:factory'"),
         ("no_such_module_at_all:net", "no_such_module_at_all.* PYTHONPATH"),
         ("my_broken_nets_for_tests:net", "no_such_package_at_all"),
@@ -113,13 +111,6 @@ def test_a_net_takes_over_all_of_another_but_its_last_layer(name):
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, 5)
 
 
-def test_a_net_takes_over_its_last_layer_too_where_classes_are_the_same():
-    old, model = (make_model("linear", blank_data(1, 8), seed=seed) for seed in (0, 1))
-    take_over(model, old.state_dict(), head=True)
-    for mine, others in zip(model.parameters(), old.parameters(), strict=True):
-        assert torch.equal(mine, others)
-
-
 # Of images with three channels and 10 and 100 classes. Published code of GoogLeNet has 7,904 more
 # for each: the biases of its convolutions.
 PUBLISHED = {
@@ -130,6 +121,7 @@ PUBLISHED = {
     "densenet_121": (6_956_298, 7_048_548),
     "mobilenet_v2": (2_296_922, 2_412_212),
     "googlenet": (6_166_250 - 7_904, 6_258_500 - 7_904),
+    "vit_small": (21_341_578, 21_376_228),
 }
 SMALL = {
     "resnet8": partial(resnet20, depth=8),
@@ -230,29 +222,10 @@ def test_a_block_that_keeps_the_shape_lets_its_input_past_as_it_is():
     torch.testing.assert_close(wide.features[:2](images), wide.features[0](images))
 
 
-def test_every_layer_of_a_dense_block_keeps_what_comes_before_it():
-    torch.manual_seed(0)
-    net = densenet(3, 10, width=2, depth=(3,))
-    images = torch.randn(2, 3, 8, 8)
-    seen = [net.features[: number + 1](images) for number in range(4)]
-    for number, (before, after) in enumerate(pairwise(seen)):
-        assert before.shape[1] == 4 + 2 * number
-        torch.testing.assert_close(after[:, : before.shape[1]], before)
-
-
 @pytest.fixture
 def net():
     torch.manual_seed(0)
     return vision_transformer(3, 5, 8, width=12, depth=2, heads=3).double()
-
-
-def test_the_small_one_is_of_width_384_and_has_21_3_million_parameters():
-    with torch.device("meta"):
-        net = vision_transformer(3, 10, 32)
-    count = sum(parameter.numel() for parameter in net.parameters())
-    block = 12 * 384**2 + 13 * 384  # three for attention's inputs, one for its output, eight
-    assert count == 12 * block + (48 + 1 + 64) * 384 + 2 * 384 + 3850
-    assert round(count / 1e6, 1) == 21.3
 
 
 def test_a_block_attends_as_its_formula_says(net):
@@ -271,17 +244,6 @@ def test_a_block_attends_as_its_formula_says(net):
 def test_sides_that_do_not_divide_are_refused():
     with pytest.raises(sb.ConfigurationError, match="9 pixels a side cannot be cut into patches"):
         vision_transformer(3, 10, 9)
-
-
-def test_it_has_one_to_two_million_parameters_and_logits_for_each_byte():
-    with torch.device("meta"):
-        net = ByteLM(128, 256, 1)
-        logits = net(torch.zeros(2, 128, dtype=torch.int64))
-    width, block = 144, 12 * 144**2 + 13 * 144
-    count = sum(parameter.numel() for parameter in net.parameters())
-    assert count == 4 * block + (256 + 128 + 2 + 256) * width + 256
-    assert 1e6 < count < 2e6
-    assert logits.shape == (2, 256, 128)
 
 
 def test_a_byte_changes_the_predictions_from_its_own_place_on():

@@ -46,21 +46,6 @@ def test_no_text_is_read_with_characters_that_move_a_cursor_or_turn_lines_around
         assert value == key or text in SPELT
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("linear\ntouch OWNED #", "linear touch OWNED #"),
-        ("\x1b[31mred\x1b[0m", "?[31mred?[0m"),
-        ("abc\u202egpj.exe", "abc?gpj.exe"),
-        ("a\u2028b\u00a0c\td", "a b c d"),
-        ("café – 犬 ± β", "café – 犬 ± β"),
-        ("C:\\new", "C:\\new"),
-    ],
-)
-def test_line_breaks_are_read_as_blanks_and_other_control_characters_as_marks(text, read):
-    assert decode(encode({"a": text})) == {"a": read}
-
-
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", np.zeros(2), torch.zeros(2)])
 def test_what_json_cannot_hold_is_refused_by_name(value):
     with pytest.raises(sb.RecordError, match=type(value).__name__):

@@ -19,15 +19,6 @@ def record(folder, points, *, end, **options):
     return writer.path
 
 
-def test_what_is_recorded_is_read_back(tmp_path):
-    points = [fixture_point(0.5), fixture_point(1.0)]
-    run = read_run(record(tmp_path / "deep" / "er", points, end=True))
-    assert run.header == HEADER
-    assert run.points == tuple(points)
-    assert run.finished
-    assert run.end["meters"] == {"peak_memory": 1.5}
-
-
 def test_every_line_is_on_the_disk_when_the_writer_returns(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
@@ -46,14 +37,6 @@ def test_a_finished_record_is_not_overwritten(tmp_path):
         RunWriter.open(tmp_path, HEADER)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_finished_record_that_is_replaced_on_request_is_kept_aside(tmp_path):
-    path = record(tmp_path, [fixture_point()], end=True)
-    before = path.read_bytes()
-    record(tmp_path, [], end=True, replace=True)
-    assert path.with_name(path.name + ".replaced").read_bytes() == before
-    assert read_run(path).points == ()
 
 
 def test_unfinished_records_make_room_and_are_all_kept(tmp_path):

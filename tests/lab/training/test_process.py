@@ -77,16 +77,6 @@ def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_u
     assert [len(run.end["machines"]) for run in read_runs(tmp_path / "out")] == [2, 2]
 
 
-def test_a_second_sigterm_takes_nothing_from_the_checkpoint(tmp_path, at_update):
-    def twice():  # as `timeout` sends it: to the process, and to its group
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-
-    at_update(3, twice)
-    assert run_command(TRAIN, tmp_path).status == 143
-    assert len(list((tmp_path / "out").glob("*.checkpoint"))) == 1
-
-
 def test_a_second_ctrl_c_leaves_at_once():
     with asked_to_stop() as stop:
         signal.raise_signal(signal.SIGINT)

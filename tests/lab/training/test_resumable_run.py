@@ -102,18 +102,6 @@ def test_the_end_names_the_machine_of_each_sitting_and_whether_one_shared_its_gp
     assert frame(tmp_path).seconds.isna().all()
 
 
-def test_the_record_goes_back_to_the_checkpoint_and_keeps_its_header(tmp_path):
-    train_session(PLAN, few_digits(), tmp_path, updates=5)
-    session = open_session(PLAN, few_digits(), tmp_path, every=math.inf)
-    session.advance(Stop())
-    session.close()
-    (before,) = read_runs(tmp_path)
-    assert len(before.points) == 1
-    open_session(PLAN, few_digits(), tmp_path).close()
-    (after,) = read_runs(tmp_path)
-    assert (after.points, after.header) == ((), before.header)
-
-
 @pytest.mark.skipif(not WITH_LOCKS, reason="this system has no locks")
 @pytest.mark.parametrize("how", [{}, {"resume": False}, {"replace": True}])
 def test_a_run_that_is_being_recorded_is_left_to_the_process_that_records_it(tmp_path, how):

@@ -9,6 +9,7 @@ import selective_backprop as sb
 from benchmarks.case import ROOT
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.recipe import find_recipe
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.strategies import STRATEGIES, StrategyOptions
@@ -45,6 +46,10 @@ def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():
     perceptron = replace(plan, recipe=replace(plan.recipe, model="perceptron"))
     assert perceptron.pretraining.recipe.model == "perceptron"
     assert as_by_default().pretraining is None
+
+
+def test_the_file_of_a_users_own_net_is_a_part_of_what_a_run_is():
+    assert fixture_plan().identity()["model_file"] == fingerprint("fixture_lab:small_net")
 
 
 def test_pretraining_on_data_that_there_is_not_is_refused_at_once():
