@@ -82,7 +82,7 @@ def test_one_class_is_as_frequent_as_asked_and_the_others_are_alike():
         )
         > 1
     )
-    with pytest.raises(sb.ConfigurationError, match=r"frequent=0.5: .* together with skew"):
+    with pytest.raises(sb.ConfigurationError, match=r"frequent=0.5: .* not be given with skew"):
         Composition(frequent=0.5, skew=1.0)
 
 
