@@ -48,7 +48,7 @@ python_maximum_signature_line_length = 80
 nitpick_ignore = [  # not public yet
     ("py:class", "selective_backprop._distributed.group.Alone"),
     ("py:class", "selective_backprop._distributed.group.Group"),
-    ("py:class", "selective_backprop._step.reuse.AbstractReuse"),
+    ("py:class", "selective_backprop._step.selective_step.AbstractReuse"),
 ]
 nitpick_ignore_regex = [(r"py:.*", r"(?!selective_backprop\.).*")]
 

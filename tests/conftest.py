@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 TESTS = Path(__file__).parent
 LONGEST = ("distributed", "reproductions/test_papers.py", "reproductions/test_training.py")
-LONGEST += ("project/test_made_up_device.py", "project/test_made_up_device_elsewhere.py")
+LONGEST += ("project/test_gpu_benchmark.py",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,7 +20,7 @@ from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.recipe import find_recipe
 
-FOUND_BY = [f"src/selective_backprop/guide/{name}.py" for name in ("_copies", "_near_images")]
+FOUND_BY = "src/selective_backprop/guide/_copies.py"
 EXACT, NEAR = ({"copies": 1, "near_copies": pixels, "places": 4000} for pixels in (0, 2))
 MADE: dict[str, tuple[dict[str, Any], ...]] = {
     **dict.fromkeys(("digits", "mnist", "fashion-mnist", "cifar10"), ({}, EXACT, NEAR)),
@@ -28,7 +28,7 @@ MADE: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
-@case(*FOUND_BY)
+@case(FOUND_BY)
 def found(*, data: tuple[str, ...] = tuple(MADE), root: Path = Path("data")) -> Iterator[Row]:
     """How many copies there are, how many are found, and how long that takes."""
     for name, settings in [(each, settings) for each in data for settings in MADE[each]]:
@@ -51,7 +51,7 @@ def found(*, data: tuple[str, ...] = tuple(MADE), root: Path = Path("data")) -> 
         yield row
 
 
-@case(*FOUND_BY)
+@case(FOUND_BY)
 def frequent(
     *,
     data: tuple[str, ...] = ("fashion-mnist", "adult"),

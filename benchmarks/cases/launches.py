@@ -225,7 +225,6 @@ LAUNCHES: dict[str, tuple[Callable[[], Counts], int, int | None]] = {
     "stale_sb, scored": (partial(launched, STALE), 0, 115),
     "stale_sb, scored, window at once": (partial(launched, STALE, rows=3 * BATCH), 0, 85),
     "kath18": (partial(launched, sb.kath18()), 0, 65),
-    "drop_zero": (partial(launched, sb.drop_zero()), 1, 38),
     'selective_backprop, nonfinite="skip"': (partial(launched, FULL, nonfinite="skip"), 1, 103),
     "SelectiveStep, random_backprop": (
         partial(launched_in_step, sb.random_backprop(RATE)),

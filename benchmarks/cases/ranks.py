@@ -20,8 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 from benchmarks.case import Row, case, value
 from benchmarks.cases.steps import BATCH, RATE, WINDOW, Net
-from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._distributed.messages import HEAD, Exchange, Head, Status
+from selective_backprop._distributed.group import HEAD, Exchange, Group, Head, Status, find_ranks
 from selective_backprop_lab.nets.models import resnet9
 
 CODE = "src/selective_backprop/_distributed"

@@ -28,7 +28,6 @@ from selective_backprop._pruning.example_scores import (
     ExampleScores,
     el2n_scores,
     example_losses,
-    grand_scores,
 )
 from selective_backprop._pruning.prune import prune
 from selective_backprop._rollouts.nonzero_rows import NonzeroRows
@@ -41,7 +40,6 @@ from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._auto.rule import auto
 from selective_backprop.strategies._methods import (
     diet_sb,
-    drop_zero,
     easy_skip,
     infobatch,
     kakurenbo,
@@ -98,11 +96,9 @@ __all__ = [
     "VarianceGate",
     "auto",
     "diet_sb",
-    "drop_zero",
     "easy_skip",
     "el2n_scores",
     "example_losses",
-    "grand_scores",
     "in_memory_loader",
     "infobatch",
     "informative",

@@ -128,7 +128,7 @@ def prepare_pruned(
     given: dict[str, Any] = {"models": models}
     if gradients:
         given["loss_fn"] = nn.CrossEntropyLoss()
-    compute = sb.grand_scores if gradients else sb.el2n_scores
+    compute = sb.experimental.grand_scores if gradients else sb.el2n_scores
     train = partial(setup.train, epochs=share * setup.epochs)
     scores = compute(setup.in_order, make, train, **given)
     subset = sb.prune(scores, keep, labels=setup.data.train_labels)

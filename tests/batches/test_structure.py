@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from selective_backprop import BatchError, SelectionWarning
+from selective_backprop import BatchError
 from selective_backprop._batches.structure import (
     Layout,
     check_layout,
@@ -256,13 +256,18 @@ def test_rows_of_a_subclass_of_tensors_keep_it(kind, dtype):
     assert type(join_rows([batch[0], wide], Layout(pad={"": 0}))) is kind
 
 
-def test_a_tensor_that_holds_more_than_values_loses_it_with_a_warning():
-    scan = torch.arange(6.0).reshape(3, 2).as_subclass(Scan)
+def test_rows_of_a_tensor_that_holds_more_than_numbers_are_refused_and_never_lose_it():
+    scan, later = (torch.arange(6.0).reshape(3, 2).as_subclass(Scan) for _ in range(2))
     check_layout([scan], PLAIN)
-    scan.place = "left"
-    for leaf in (scan, np.ma.array([1, 2, 3], mask=[True, False, False])):
-        with pytest.warns(SelectionWarning, match=r"'0' is a (Scan|MaskedArray), .*plain"):
-            check_layout([leaf, torch.ones(3)], PLAIN)
-    check_layout([scan, torch.ones(3)], PLAIN, takes=False)
-    check_layout([scan, torch.ones(3)], Layout(whole=frozenset({"0"})))
-    assert type(join_rows([scan, scan], PLAIN)) is torch.Tensor
+    later.place = "left"
+    for leaf in (later, np.ma.array([1, 2, 3], mask=[True, False, False])):
+        batch = [leaf, torch.ones(3)]
+        for use in (check_layout, count_rows):
+            with pytest.raises(BatchError, match=r"'0' is a (Scan|MaskedArray) that .*plain"):
+                use(batch, PLAIN)
+        with pytest.raises(BatchError, match="holds more"):
+            cut_rows(batch, PLAIN, 0, 2)
+        check_layout(batch, PLAIN, takes=False)
+        check_layout(batch, Layout(whole=frozenset({"0"})))
+    with pytest.raises(BatchError, match="holds more"):
+        join_rows([scan, later], PLAIN)

@@ -134,14 +134,7 @@ def test_the_number_of_indices_is_what_counts():
 
 
 @pytest.mark.parametrize(
-    "batch",
-    [
-        (),
-        None,
-        (1, "text"),
-        {"x": np.ones(3)},
-        (torch.tensor(1.0), ["a", "b", "c"]),
-    ],
+    "batch", [(), None, (1, "text"), {"x": np.ones(3)}, (torch.tensor(1.0), ["a", "b", "c"])]
 )
 def test_a_batch_without_tensors_is_refused(batch):
     for expected in (None, 3):

@@ -8,13 +8,12 @@ import pytest
 import torch
 from discovery import final_classes, public_classes
 from fixture_damage import refuse_all
-from fixture_histories import HISTORIES, Ranked
+from fixture_extend import HISTORIES, Ranked
 from fixture_loaders import bits, streams
 from fixture_training import Training, check_batches
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -178,9 +177,3 @@ def test_a_step_goes_on_bit_for_bit_and_refuses_damaged_states(kind):
         assert again(batch).rows.tolist() == whole(batch).rows.tolist()
     assert bits(again.state_dict()) == bits(whole.state_dict())
     assert type(again._history) is kind
-
-
-@pytest.mark.parametrize("wrong", [sb.selectors.History(8), dict])
-def test_what_is_no_type_of_history_is_refused(wrong):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"history_type=.* History"):
-        sb.selectors.Terms(1 / 2, history=8, history_type=wrong)

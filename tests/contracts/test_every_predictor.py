@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from discovery import check_specification, final_classes, public_classes
 from fixture_loaders import streams
-from fixture_predictors import NEXT, decaying, keep_newest
+from fixture_memory import NEXT, decaying, keep_newest
 
 import selective_backprop as sb
 

@@ -191,29 +191,6 @@ def test_the_batch_is_left_as_it_was(scorer):
 
 
 @every_scorer
-@pytest.mark.parametrize("autocast", [False, True])
-def test_training_goes_on_as_if_nothing_had_been_scored(scorer, autocast):
-    def train(scored: bool) -> list[list[float]]:
-        torch.manual_seed(0)
-        np.random.seed(0)
-        random.seed(0)
-        model = Restless()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        running = begin(scorer, model) if scored else None
-        for _ in range(3):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else nullcontext():
-                if running is not None:
-                    score(running)
-                loss = losses(model, batch()).mean()
-            loss.backward()
-            optimizer.step()
-        return [value.tolist() for value in model.state_dict().values()]
-
-    assert train(scored=True) == train(scored=False)
-
-
-@every_scorer
 def test_a_scorer_goes_on_where_its_state_was_taken(scorer, tmp_path):
     model = Restless()
     running = begin(scorer, model)

@@ -34,7 +34,6 @@ SELECTORS = [
     sb.selectors.BelowMean(longer_steps=True),
     sb.selectors.Hide(),
     sb.selectors.Hide(0.5, confidence=0.5, history=64),
-    sb.selectors.Nonzero(),
     sb.selectors.Confident(),
     sb.selectors.Confident(1.0),
     sb.selectors.Confident(0.3, correction=1.0),
@@ -43,7 +42,7 @@ SELECTORS = [
 ALL = SELECTORS + fixture_extend.SELECTORS
 BATCH = 16
 
-WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide, sb.selectors.Nonzero)
+WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide)
 
 BIASED_ON_PURPOSE = {
     sb.selectors.Percentile(3): "it prefers high scores",

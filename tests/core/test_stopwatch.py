@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fixture_clock import Clock
+from fixture_loaders import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 

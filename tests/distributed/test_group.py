@@ -7,19 +7,18 @@ from torch import distributed
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop._distributed.group import Alone, Group, find_ranks
-from selective_backprop._distributed.messages import Exchange, Head, Status
+from selective_backprop._distributed.group import Exchange, Group, Head, Status, find_ranks
 
 
 @pytest.mark.usefixtures("lone_rank")
 def test_a_group_of_one_is_alone():
-    assert find_ranks() == Alone(rank=0, size=1)
+    assert find_ranks() == Group(rank=0, size=1)
 
 
 def test_where_torch_has_no_distribution_a_process_is_alone(monkeypatch):
     monkeypatch.setattr(distributed, "is_available", lambda: False)
     monkeypatch.delattr(distributed, "is_initialized")
-    assert find_ranks() == Alone()
+    assert find_ranks() == Group()
 
 
 def test_a_group_without_a_running_one_is_refused():

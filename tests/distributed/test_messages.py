@@ -10,8 +10,7 @@ from torch import distributed
 
 import selective_backprop as sb
 from selective_backprop._distributed import group
-from selective_backprop._distributed.group import Group
-from selective_backprop._distributed.messages import Exchange, Status
+from selective_backprop._distributed.group import Exchange, Group, Status
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.rows import Rows
 

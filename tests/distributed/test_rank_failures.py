@@ -28,7 +28,7 @@ def test_ranks_that_break_off_after_different_batches_are_told_apart(pair):
     for answer in pair.run(tasks.break_off_alone, 0):
         assert answer.kind == "LoaderError"
         assert re.search("epoch 1", answer.message)
-        assert re.search("exchange 1 .*epoch 0", answer.message)
+        assert re.search("exchange 2 .*epoch 0", answer.message)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,8 @@ def test_ranks_with_schedules_of_different_lengths_are_refused(pair):
 
 def test_ranks_at_different_epochs_are_refused(pair):
     for answer in pair.run(tasks.number_differently):
-        assert answer.kind == "LoaderError"
-        assert re.search("rank 1 .*epoch 1", answer.message)
-        assert "set_epoch()" in answer.message
+        assert answer.kind == "ConfigurationError"
+        assert re.search(r"rank 1 .*set_epoch\(\)=1, rank 0 .*=0", answer.message)
 
 
 def test_the_state_of_another_rank_is_refused(pair):
@@ -75,7 +74,7 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
         pair.send(tasks.die, [(1, 3)] * 2)
         answer = pair.receive(0)
         assert answer.kind == "LoaderError"
-        assert re.search("rank 0.* exchange 3 of epoch 0.* rank 1.*died", answer.message)
+        assert re.search("rank 0.* exchange 4 of epoch 0.* rank 1.*died", answer.message)
         pair.processes[1].join()
         assert pair.processes[1].exitcode == -9
 

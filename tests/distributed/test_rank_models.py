@@ -72,7 +72,7 @@ def test_the_sampler_is_told_the_epoch_and_deals_out_anew(pair):
 
 def test_a_warning_says_if_every_rank_draws_all_examples_and_remembers_them(pair):
     said = pair.run(tasks.open_unsharded, sb.auto())
-    assert re.search("each of the 2 ranks draws all 32 .*DistributedSampler.* auto takes", said[0])
+    assert re.search("each of the 2 ranks draws all 32 .*DistributedSampler.* to auto,", said[0])
     assert said[1] == ""  # rank 0 says it for all
     assert pair.run(tasks.open_unsharded, SB) == ["", ""]  # each rank may have other data
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fixture_cases import SCHEDULES, share_of_cases
-from fixture_histories import HISTORIES, Ranked
+from fixture_extend import HISTORIES, Ranked
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
 from hypothesis import example, given
@@ -161,7 +161,7 @@ def test_a_batch_costs_one_message_of_a_window_and_five_numbers_at_most(processe
     for epochs in zip(*train(processes, case), strict=True):
         for report in epochs:
             assert report.sent == [4 * numbers] * len(report.turns)
-            assert report.opening <= 3
+            assert report.opening <= 4
 
 
 @pytest.mark.parametrize("scorer", [FORWARD, None, sb.scorers.Stale(FORWARD, 3)])

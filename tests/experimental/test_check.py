@@ -5,16 +5,15 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from fixture_cheap import Coarse
-from fixture_loaders import NotedSampler, Numbered, select, selective
+from fixture_loaders import NotedSampler, Numbered, Stateless, select, selective
 from fixture_memory import Loop, strategy
-from fixture_parts import Stateless
+from fixture_pipelined import Coarse
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.experimental._approximate import ApproximateScorer, Comparison
+from selective_backprop.experimental._approximate import CheckedScorer
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -33,10 +32,10 @@ class Told(Stateless, sb.scorers.RunningScorer):
         return self.tell(batch)
 
 
-def begin(check, cheap, rate=1 / 3, stride=1) -> tuple[ApproximateScorer, Told]:
+def begin(check, cheap, rate=1 / 3, stride=1) -> tuple[CheckedScorer, Told]:
     exact = Told(lambda batch: EXACT)
-    compared = Comparison(check, rate, name="Fixture", advice="Do better", stride=stride)
-    return ApproximateScorer(Told(cheap), exact, compared), exact
+    said = {"name": "Fixture", "advice": "Do better"}
+    return CheckedScorer(Told(cheap), exact, check, rate, stride=stride, **said), exact
 
 
 def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
@@ -80,7 +79,7 @@ def test_batches_without_candidates_do_not_count_and_the_share_is_known_or_a_thi
 
 @pytest.mark.parametrize("stop", [0, 2, 3, 5])
 def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
-    def run(running: ApproximateScorer, first: int, last: int) -> list[object]:
+    def run(running: CheckedScorer, first: int, last: int) -> list[object]:
         found = []
         for batch in range(first, last):
             running.score(batch, None)
@@ -109,6 +108,7 @@ REFERENCE = sb.scorers.ReferenceLosses(torch.ones(4))
         (sb.scorers.Stale(sb.scorers.Forward()), {}, "remembers scores itself"),
         ("forward", {}, "is no scorer"),
         (sb.scorers.Forward(), {"check": 8}, "check=8"),
+        (sb.experimental.Pipelined(sb.scorers.Forward(), 2), {}, "a copy already; wrap Forward"),
         (PROXY, {}, "of its own"),
         (sb.scorers.Excess(REFERENCE, PROXY), {}, "of its own"),
     ],
@@ -146,26 +146,6 @@ def test_agreement_changes_neither_what_is_selected_nor_the_state_that_is_gone_o
     resumed.load_state_dict(checked.state_dict())
     assert resumed.agreement == checked.agreement
     assert resumed.stats == checked.stats
-
-
-def begin_on_numbers(scorer: sb.scorers.AbstractScorer) -> tuple:
-    numbers = torch.arange(ROWS)
-    batch = (numbers, numbers * 0.25 + 0.1)
-    context = sb.scorers.Context(
-        4, 12, nn.Identity(), losses=lambda model, batch: batch[1], examples=48, rate=0.5
-    )
-    return scorer.start(context), batch, batch[1]
-
-
-def test_of_nested_cheap_scorers_the_outermost_checked_one_alone_is_held_against_what_is_exact():
-    inner = Coarse(2, sb.experimental.Check(1, least=0))
-    for outer, check in ((sb.experimental.Check(1, least=0), True), (None, False)):
-        running, batch, exact = begin_on_numbers(Coarse(1, outer, inner=inner))
-        scores, halves = running.score(batch, None), (exact * 2).floor()
-        assert running.checked == ROWS
-        between = sb.scorers.Agreement.between
-        assert running.agreement == between(scores if check else halves, exact, rate=0.5)
-        assert (running.agreement != between(scores, halves, rate=0.5)) or not check
 
 
 AROUND = [

@@ -1,10 +1,11 @@
-"""Scoring beside the training: the same scores whatever the timing."""
+"""Scoring beside the training with a copy of the model: the same scores whatever the timing."""
 
 import copy
+import threading
 
 import pytest
 import torch
-from fixture_loaders import Net, NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_loaders import Net, fixture_data, fresh_net, same_tensors
 from fixture_pipelined import (
     BATCH,
     BATCHES,
@@ -19,11 +20,58 @@ from fixture_pipelined import (
     step,
 )
 from torch import nn
-from torch.nn import functional
-from torch.utils.data import DataLoader
 
 import selective_backprop as sb
+from selective_backprop.experimental._pipelined import copy_model, tensors_of, update
 from selective_backprop.scorers._agreement import measure
+
+INPUTS = fixture_data().tensors[0][:16]
+
+
+def outputs(model: nn.Module) -> list[list[float]]:
+    """What a model makes of a batch, in the modes that it is in."""
+    return copy.deepcopy(model)(INPUTS).tolist()
+
+
+def test_it_takes_on_weights_buffers_and_modes_when_it_is_updated_and_only_then():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    twin = copy_model(model)
+    assert not any(parameter.requires_grad for parameter in twin.parameters())
+    for module in (model[1], model):
+        before = outputs(twin)
+        step(model)
+        module.eval()
+        assert outputs(twin) == before
+        update(twin, model)
+        assert outputs(twin) == outputs(model)
+        assert [each.training for each in twin.modules()] == [m.training for m in model.modules()]
+
+
+def test_an_update_allocates_no_tensors_anew_and_what_is_shared_stays_shared():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 3))
+    model[1].weight = model[0].weight
+    twin = copy_model(model)
+    places = [tensor.data_ptr() for tensor in tensors_of(twin).values()]
+    for _ in range(3):
+        step(model)
+        update(twin, model)
+    assert twin[1].weight is twin[0].weight
+    assert outputs(twin) == outputs(model)
+    assert [tensor.data_ptr() for tensor in tensors_of(twin).values()] == places
+    assert not set(places) & {tensor.data_ptr() for tensor in tensors_of(model).values()}
+
+
+def test_a_model_whose_parts_changed_or_that_cannot_be_copied_is_refused():
+    model = nn.Sequential(nn.Linear(2, 3))
+    twin = copy_model(model)
+    model[0] = nn.Linear(2, 5)
+    with pytest.raises(sb.LoaderError, match=r"0\.bias, 0\.weight.*changed"):
+        update(twin, model)
+    model = fresh_net()
+    model.lock = threading.Lock()
+    with pytest.raises(sb.ConfigurationError, match=r"\(Net\).*pickle"):
+        copy_model(model)
+
 
 FORWARD = sb.scorers.Forward()
 
@@ -48,7 +96,7 @@ def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_beg
 
 def test_what_the_scorer_within_remembers_is_saved_without_what_follows(tmp_path):
     running = counting()
-    assert running.state_dict()["cheap"]["scorer"] is None
+    assert running.state_dict()["scorer"] == {"count": 0}
     running.begin(of(3), None)
     waits = running.begin(of(3), None)
     state = running.state_dict()
@@ -83,41 +131,6 @@ def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
     torch.manual_seed(1)
     assert run_ahead(going_on, resumed, 7) == expected
     assert going_on.agreement == running.agreement
-
-
-def make_loader(model: nn.Module, scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
-    loader = DataLoader(fixture_data(), 5, sampler=NotedSampler(40))
-    strategy = sb.selective_backprop(1 / 2, warmup_epochs=0, scorer=scorer)
-    generator = torch.Generator().manual_seed(0)
-    return sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, generator=generator)
-
-
-def train(loader: sb.SelectiveLoader, model: nn.Module) -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    for inputs, targets in loader:
-        model.zero_grad()
-        functional.cross_entropy(model(inputs), targets).backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter -= 0.5 * parameter.grad
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-@pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale])
-def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
-    scorer = wrap(Ahead(sb.scorers.Forward(), 3, check=sb.experimental.Check(9, least=0)))
-    model, other = fresh_net(), Net()
-    loader, resumed = make_loader(model, scorer), make_loader(other, scorer)
-    weights = train(loader, model)
-    torch.save({"model": weights, "loader": loader.state_dict()}, tmp_path / "state")
-    expected = train(loader, model)
-    list(resumed.sampler)  # the pass that the other one has made
-    state = torch.load(tmp_path / "state", weights_only=True)
-    other.load_state_dict(state["model"])
-    resumed.load_state_dict(state["loader"])
-    assert same_tensors(train(resumed, other), expected)
-    assert resumed.agreement == loader.agreement
-    assert resumed.stats == loader.stats
 
 
 def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
@@ -164,13 +177,12 @@ def test_as_many_batches_are_begun_ahead_as_a_window_needs():
 @pytest.mark.parametrize(
     ("scorer", "device", "message"),
     [
-        (Ahead(Ahead(FORWARD, 8), 2), "cpu", "scores beside the training"),
         (sb.experimental.Pipelined(FORWARD, 2), "cpu", "CUDA.*cpu.*without Pipelined"),
         (sb.experimental.Pipelined(FORWARD, 2), "meta", "CUDA.*meta.*without Pipelined"),
         (sb.experimental.Pipelined(FORWARD, 2), None, "there is none"),
     ],
 )
-def test_another_inside_a_device_other_than_cuda_and_no_model_are_refused(scorer, device, message):
+def test_a_device_other_than_cuda_and_no_model_are_refused(scorer, device, message):
     model = None if device is None else fresh_net().to(device)
     with pytest.raises(sb.ConfigurationError, match=message):
         begin(scorer, model)

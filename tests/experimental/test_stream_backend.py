@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_cuda import no_waiting
 from fixture_loaders import fresh_net, same_tensors
 from fixture_pipelined import BATCHES, InLine, losses
 from torch import nn
@@ -141,17 +140,6 @@ def test_every_step_waits_for_what_it_needs_and_training_for_no_batch_in_flight(
     assert len(log["staged"]) == len(log["taken"]) == -(-len(BATCHES) // every)
 
 
-def test_another_backend_goes_on_from_its_state(bench):
-    bench.backend.begin(BATCHES[0], None, renew=True)
-    weights = bench.backend.weights()
-    step(bench.model, BATCHES[0])
-    expected = bench.backend.begin(BATCHES[1], None, renew=False)()
-    context = sb.scorers.Context(8, 16, bench.model, losses)
-    resumed = StreamBackend(sb.scorers.Forward(), context, bench.model, CPU)
-    resumed.resume(weights, bench.backend.state_dict())
-    assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
-
-
 def on_cuda(batch: Any) -> Any:
     return tuple(column.cuda() for column in batch)
 
@@ -202,14 +190,3 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
     expected, others = in_line(2, every)
     assert found == expected
     assert same_tensors(weights, others)
-
-
-@pytest.mark.cuda
-def test_on_cuda_the_host_never_waits():
-    pipelined = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None)
-    running, batches = pipelined.start(prepare()[1]), [on_cuda(batch) for batch in BATCHES]
-    running.score(batches[0], None)  # the first pass finds out which buffers move
-    with no_waiting():
-        waits = [running.begin(batch, None) for batch in batches]
-        scores = [wait() for wait in waits]
-    assert all(bool(each.isfinite().all()) for each in scores)

@@ -1,15 +1,22 @@
-"""Advice rests on the data and the loss, nothing changes, and every way to ask wrongly says so."""
+"""Advice rests on the data and the loss; what data are made up of is found; nothing changes."""
 
+import math
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from fixture_loaders import random_streams
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
+from selective_backprop.guide._advise import estimate_wrong_labels
+from selective_backprop_lab.data.composition import Composition, NoiseKind
+from selective_backprop_lab.data.datasets import LabData, load
+from selective_backprop_lab.data.loader import make_loader
 
 LOSS = nn.CrossEntropyLoss()
 BATCH, EXAMPLES = 4, 90
@@ -66,7 +73,7 @@ SKEWED = replace(CLEAN, effective_classes=5.0)
 @pytest.fixture
 def found(monkeypatch):
     """Return a function that says what is to be found in the data."""
-    module = "selective_backprop.guide._advice.advise"
+    module = "selective_backprop.guide._advise"
     return lambda traits: monkeypatch.setattr(f"{module}.data_traits", lambda *_, **__: traits)
 
 
@@ -148,3 +155,148 @@ def test_what_cannot_be_advised_on_is_refused(wrong, message):
     error = sb.LoaderError if "loader" in wrong else sb.ConfigurationError
     with unhooked(), pytest.raises(error, match=message):
         ask(**wrong)
+
+
+def classified(examples: int, wrong: float = 0.0, shares=(0.25,) * 4) -> TensorDataset:
+    """Clusters, one for each class, of which some labels are wrong."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.multinomial(torch.tensor(shares), examples, True, generator=generator)
+    centers = 2 * torch.randn(len(shares), 12, generator=generator)
+    inputs = centers[labels] + torch.randn(examples, 12, generator=generator)
+    chosen = torch.rand(examples, generator=generator) < wrong
+    return TensorDataset(inputs, torch.where(chosen, (labels + 1) % len(shares), labels))
+
+
+def digits(**settings) -> LabData:
+    return Composition(**settings)(load("digits"))
+
+
+def traits_of(data: LabData) -> sb.guide.DataTraits:
+    return sb.guide.data_traits(make_loader(data, batch_size=128, seed=0))
+
+
+def test_classes_are_counted_with_their_effective_number():
+    labels = torch.tensor([7] * 600 + [3] * 200 + [0] * 100 + [1] * 60 + [9] * 40)
+    found = sb.guide.data_traits(TensorDataset(torch.randn(1000, 3), labels))
+    entropy = -sum(share * math.log(share) for share in (0.6, 0.2, 0.1, 0.06, 0.04))
+    assert found.effective_classes == pytest.approx(math.exp(entropy))
+    assert found.classes == 5
+    assert found.skewed
+    assert not sb.guide.data_traits(classified(1000)).skewed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [(0.0, NoiseKind.UNIFORM), *((0.05, kind) for kind in NoiseKind), (0.2, NoiseKind.UNIFORM)],
+)
+def test_wrong_labels_of_digits_are_told_within_three_points(wrong, kind):
+    found = traits_of(digits(noise=wrong, noise_kind=kind))
+    assert found.wrong_labels == pytest.approx(wrong, abs=0.03)
+    assert found.mislabelled == (wrong > 0)
+    assert found.wrong_labels_at_most >= wrong
+
+
+def test_wrong_labels_are_told_where_classes_are_skewed_and_whatever_copies_there_are():
+    once = classified(1500, wrong=0.15, shares=(0.7, 0.2, 0.06, 0.04))
+    thrice = TensorDataset(*(torch.cat([part] * 3) for part in once.tensors))
+    found, expected = map(sb.guide.data_traits, (thrice, once))
+    assert found.wrong_labels == pytest.approx(expected.wrong_labels, abs=0.01)
+    assert found.wrong_labels == pytest.approx(0.15, abs=0.04)
+    assert found.mislabelled
+
+
+def test_of_labels_that_nothing_predicts_there_is_only_a_bound_and_of_few_nothing():
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randn(1500, 8, generator=generator)
+    found = sb.guide.data_traits(
+        TensorDataset(numbers, torch.randint(10, (1500,), generator=generator))
+    )
+    assert found.wrong_labels is None
+    assert found.wrong_labels_at_most > 0.5
+    assert not found.mislabelled
+    nothing, one_class = (None, None, None), torch.zeros(500, dtype=torch.int64)
+    assert estimate_wrong_labels(numbers[:100, :4], torch.arange(100) % 2) == nothing
+    assert estimate_wrong_labels(numbers[:500, :4], one_class) == nothing
+
+
+class Augmented(TensorDataset):
+    """Each example comes with random numbers added."""
+
+    def __getitem__(self, index):
+        inputs, target = super().__getitem__(index)
+        return inputs + torch.rand(()) + np.random.rand() + random.random(), target
+
+
+def test_loader_data_set_and_random_streams_are_as_they_were_and_augmentation_hides_copies():
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    data = Augmented(inputs[torch.arange(400) % 200], torch.arange(400) % 2)
+    loader = DataLoader(data, 16, shuffle=True, generator=generator, num_workers=1)
+    with unhooked():  # checking annotations draws from Python's stream
+        before, held = random_streams(generator), dict(vars(loader))
+        found = sb.guide.data_traits(loader)
+        assert random_streams(generator) == before
+    assert vars(loader) == held
+    assert (found.copies, found.classes) == (None, 2)
+
+
+class Repeating(IterableDataset):
+    def __iter__(self):
+        return ((torch.full((3,), float(n % 200)), n % 2) for n in range(600))
+
+
+NAMED = [  # mappings of names, tokens and a target
+    {"id": str(n), "input_ids": torch.arange(n % 100, n % 100 + 8), "labels": n % 3}
+    for n in range(300)
+]
+
+
+def test_of_a_stream_and_of_mappings_what_can_be_told_is():
+    stream = sb.guide.data_traits(DataLoader(Repeating(), 32))
+    assert (stream.sample, stream.classes) == (600, 2)
+    assert stream.copies == pytest.approx(2 / 3)
+    named = sb.guide.data_traits(DataLoader(NAMED, 8))
+    assert (named.copies, named.classes) == (pytest.approx(2 / 3), 3)
+
+
+@pytest.mark.parametrize(
+    "targets", [torch.randn(300), torch.randn(300, 4), torch.arange(300), -torch.ones(300).long()]
+)
+def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
+    found = sb.guide.data_traits(TensorDataset(torch.randn(300, 4), targets))
+    assert found.copies == 0.0
+    assert {found.classes, found.effective_classes, found.wrong_labels} == {None}
+
+
+WORDED = [(f"text {index}", index % 2) for index in range(10)]
+
+
+def test_of_a_part_words_or_numbers_what_can_be_told_is():
+    found = sb.guide.data_traits(DataLoader(classified(3000), 50), seconds=1e-6)
+    assert found.sample == 50  # when time is short
+    found = sb.guide.data_traits(DataLoader(WORDED, 4))
+    assert (found.copies, found.classes, found.sample) == (None, 2, 10)
+    rows = [{"age": float(i % 7), "income": 2.0 * i, "labels": i % 2} for i in range(99)]
+    found = sb.guide.data_traits(DataLoader(rows, 8))
+    assert (found.sample, found.classes, found.copies) == (99, 2, 0.0)
+
+
+def test_what_was_found_is_said_in_words():
+    found = traits_of(digits(skew=1.5, copies=1, places=2000, noise=0.2))
+    assert found.repetitive
+    assert found.skewed
+    assert found.mislabelled
+    for share in (found.copies, found.wrong_labels):
+        assert f"{share:.0%}" in str(found)
+    assert f"10 classes, effectively {found.effective_classes:.1f}" in str(found)
+    assert "copies unknown" in str(sb.guide.data_traits(DataLoader(WORDED, 4)))
+
+
+def test_what_cannot_be_measured_is_refused():
+    for data, seconds, error in (
+        (classified(300), 0, sb.ConfigurationError),
+        (DataLoader(TensorDataset(torch.empty(0, 3)), 4), 1, sb.LoaderError),
+        (5, 1, sb.LoaderError),
+    ):
+        with unhooked(), pytest.raises(error):
+            sb.guide.data_traits(data, seconds=seconds)

@@ -13,6 +13,8 @@ from selective_backprop.integrations.keras import SelectiveFit
 pytestmark = QUIET
 
 ROWS = 6
+LOGITS = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
+CLASSES = torch.arange(ROWS) % 3
 
 
 def compiled(loss, *, outputs=3):
@@ -20,16 +22,6 @@ def compiled(loss, *, outputs=3):
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(outputs)])
     model.compile("sgd", loss=loss)
     return CompiledLoss(model)
-
-
-@pytest.fixture
-def logits():
-    return torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture
-def classes():
-    return torch.arange(ROWS) % 3
 
 
 @pytest.mark.parametrize(
@@ -43,34 +35,34 @@ def classes():
     ],
     ids=["object-summed", "one-hot-object", "one-hot-name", "list", "class"],
 )
-def test_cross_entropy_is_that_of_torch_for_each_example(loss, logits, classes):
-    expected = nn.functional.cross_entropy(logits, classes, reduction="none")
+def test_cross_entropy_is_that_of_torch_for_each_example(loss):
+    expected = nn.functional.cross_entropy(LOGITS, CLASSES, reduction="none")
     asked = compiled(loss)
-    outputs = logits if isinstance(loss, keras.losses.Loss) else logits.softmax(1)
+    outputs = LOGITS if isinstance(loss, keras.losses.Loss) else LOGITS.softmax(1)
     one_hot = "sparse" not in str(loss).lower()
-    targets = nn.functional.one_hot(classes, 3).float() if one_hot else classes
+    targets = nn.functional.one_hot(CLASSES, 3).float() if one_hot else CLASSES
     weights = torch.arange(ROWS).float()
     for given, factor in ((None, 1.0), (weights, weights), (weights.unsqueeze(1), weights)):
         assert torch.allclose(asked.of(outputs, targets, given), factor * expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_excess_is_over_the_lowest_loss_that_the_targets_allow(smoothing, logits, classes):
+def test_excess_is_over_the_lowest_loss_that_the_targets_allow(smoothing):
     """At the best outputs it is 0, and everywhere as much higher as the loss, by label."""
-    soft = nn.functional.one_hot(classes, 3).float() * 0.8 + torch.tensor([0.2, 0.0, 0.0])
-    several = (logits > 0).float() * 0.9
+    soft = nn.functional.one_hot(CLASSES, 3).float() * 0.8 + torch.tensor([0.2, 0.0, 0.0])
+    several = (LOGITS > 0).float() * 0.9
     for kind, targets, labels in (
         (keras.losses.CategoricalCrossentropy, soft, 1),
         (keras.losses.BinaryCrossentropy, several, 3),
     ):
         asked = compiled(kind(from_logits=True, label_smoothing=smoothing))
-        plain, found = (asked.of(logits, targets, None, excess=each) for each in (False, True))
+        plain, found = (asked.of(LOGITS, targets, None, excess=each) for each in (False, True))
         best = targets * (1 - smoothing) + smoothing / (3 if labels == 1 else 2)
         ideal = (best.log() if labels == 1 else torch.logit(best)).clamp(-30, 30)
         assert torch.allclose(found, labels * (plain - asked.of(ideal, targets, None)), atol=1e-5)
         assert float(asked.of(ideal, targets, None, excess=True).max()) < 1e-5
     sparse = compiled(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    plain, found = (sparse.of(logits, classes, None, excess=each) for each in (False, True))
+    plain, found = (sparse.of(LOGITS, CLASSES, None, excess=each) for each in (False, True))
     assert torch.equal(found, plain)
 
 

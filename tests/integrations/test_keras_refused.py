@@ -68,7 +68,7 @@ def stateful(*, inside=False):
         (stateful, SB, "stateful=False"),
         (lambda: net(loss=AVERAGING), sb.easy_skip(), "'sum_over_batch_size'"),
         (lambda: net(OwnStep), sb.easy_skip(), "OwnStep.train_step .*weighted losses"),
-        (lambda: net(jit_compile=True), sb.recorded_sb(rate=1 / 2), "jit_compile=False"),
+        (lambda: net(jit_compile=True), sb.recorded_sb(1 / 2), "jit_compile=False"),
         (lambda: net(loss=lambda t, p: (t - p[:, 0]).mean()), SB, "per example"),
         (lambda: net(loss="huber"), sb.auto(), "huber is no cross-entropy.*recorded_sb"),
         (lambda: net(loss=MEAN_SQUARED), sb.kakurenbo(), "MeanSquaredError is no.*recorded_sb"),
@@ -121,34 +121,28 @@ def loader():
     return make_loader(*digits())
 
 
+def selecting():
+    return sb.SelectiveLoader(loader(), None, None, sb.traditional())
+
+
 def by(scorer):
     return sb.selective_backprop(rate=1 / 2, scorer=scorer)
 
 
-FORWARD = sb.scorers.Forward()
+FORWARD, RECORDED = sb.scorers.Forward(), sb.recorded_sb(1 / 2)
+VARIABLES = r"variables.*Forward\(\)"
 BESIDE_A_LOADER = r"for arrays.*\(x, y, sample_weight\)"
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (
-            lambda: fit(strategy=by(sb.experimental.Pipelined(FORWARD, 2))),
-            r"variables.*Forward\(\)",
-        ),
-        (lambda: fit(strategy=by(sb.scorers.Forward(training=True))), r"variables.*Forward\(\)"),
+        (lambda: fit(strategy=by(sb.experimental.Pipelined(FORWARD, 2))), VARIABLES),
+        (lambda: fit(strategy=by(sb.scorers.Forward(training=True))), VARIABLES),
         (lambda: SelectiveFit(torch.nn.Linear(1, 1), SB), r"keras\.Model.*got Linear"),
-        (
-            lambda: fit(
-                *digits(), strategy=sb.recorded_sb(1 / 2), losses=lambda model, batch: None
-            ),
-            "losses= and jit_compile",
-        ),
+        (lambda: fit(*digits(), strategy=RECORDED, losses=print), "losses= and jit_compile"),
         (lambda: fit(PyDataset()), "PyDataset.*iterable_data_set"),
-        (
-            lambda: fit(sb.SelectiveLoader(loader(), None, None, sb.traditional())),
-            "SelectiveLoader.*torch DataLoader",
-        ),
+        (lambda: fit(selecting()), "SelectiveLoader.*torch DataLoader"),
         (lambda: fit(loader(), digits()[1]), BESIDE_A_LOADER),
         (lambda: fit(loader(), batch_size=8), BESIDE_A_LOADER),
         (lambda: fit(np.zeros((5, 64)), np.zeros(4)), "same length.*4, 5.* rows"),

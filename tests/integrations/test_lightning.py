@@ -10,17 +10,9 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
+import fixture_lightning as lit
 from fixture_adapters import Stream
-from fixture_lightning import (
-    DATA,
-    Digits,
-    fit,
-    loader_of,
-    make_trainer,
-    passes_of,
-    quietly,
-    same_weights,
-)
+from fixture_lightning import Digits, fit, loader_of, make_trainer, passes_of, quietly, same_weights
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Subset
 
@@ -37,22 +29,18 @@ SAME = {
 }
 
 
-def train_by_hand(strategy):
-    module = Digits(strategy)
+def train_by_hand(strategy, kind=Digits):
+    module = kind(strategy)
     torch.manual_seed(0)
-    loader = sb.SelectiveLoader(
-        loader_of(), module.net, module.loss_fn, strategy, epochs=3, with_selection=True
-    )
-    optimizer = module.configure_optimizers()
-    losses_of = nn.CrossEntropyLoss(reduction="none")
+    options = {"epochs": 3, "with_selection": True}
+    loader = sb.SelectiveLoader(loader_of(), module.net, module.loss_fn, strategy, **options)
+    optimizer, loss_fn = module.configure_optimizers(), loader.loss_fn
     for _ in range(3):
         for (inputs, targets), selection in loader:
             module.trained.append(selection.indices.tolist())
             optimizer.zero_grad()
-            losses = losses_of(module.net(inputs), targets)
-            (selection.weights * losses).mean().backward()
+            loss_fn(module.net(inputs), targets).backward()
             optimizer.step()
-            loader.record(selection, losses)
     return module, loader
 
 
@@ -108,10 +96,10 @@ def test_an_epoch_of_a_stream_ends_after_the_length_it_states_and_its_batches_ar
     class Streaming(Unnoted):
         def train_dataloader(self):
             if self.strategy is SB:
-                whole = Stream([DATA[at : at + 20] for at in (0, 20, 40)])
+                whole = Stream([lit.DATA[at : at + 20] for at in (0, 20, 40)])
                 loader, size = DataLoader(whole, batch_size=None), {"batch_size": 10}
             else:
-                loader = loader_of(Stating(Subset(DATA, range(100))), shuffle=False)
+                loader = loader_of(Stating(Subset(lit.DATA, range(100))), shuffle=False)
                 size = {}
             return LightningLoader(loader, self, self.loss_fn, self.strategy, **size)
 
@@ -322,16 +310,8 @@ class Smoothed(Digits):
 
 def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkeypatch):
     monkeypatch.setattr("selective_backprop.strategies._auto.wrong_labels.LEAST_BATCHES", 1)
-    bare = Smoothed(sb.auto())
+    bare, loader = train_by_hand(sb.auto(), Smoothed)
     module, trainer = fit(sb.auto(), kind=Smoothed, limit_val_batches=0)
-    torch.manual_seed(0)
-    loader = sb.SelectiveLoader(loader_of(), bare.net, bare.loss_fn, bare.strategy)
-    optimizer, loss_fn = bare.configure_optimizers(), loader.loss_fn
-    for _ in range(3):
-        for inputs, targets in loader:
-            optimizer.zero_grad()
-            loss_fn(bare.net(inputs), targets).backward()
-            optimizer.step()
     assert same_weights(module.net, bare.net)
     read, expected = (
         each._pipeline.memory.label_noise.totals for each in (passes_of(trainer).loader, loader)

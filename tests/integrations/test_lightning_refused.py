@@ -3,9 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-import torch
 from torch import nn
-from torch.utils.data import DataLoader, WeightedRandomSampler
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
@@ -38,11 +37,7 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
         (COINS, {"val_check_interval": 4}, "val_check_interval=4.* check_val_every_n_epoch=None"),
         (SELECTIVE, {"val_check_interval": 4}, "fewer than 4.* check_val_every_n_epoch=None"),
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
-        (
-            sb.easy_skip(),
-            {"max_epochs": -1, "max_time": "00:00:01:00"},
-            "max_epochs= or max_steps=",
-        ),
+        (sb.easy_skip(), {"max_epochs": -1, "max_time": "00:00:01:00"}, "max_epochs= or max_"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -127,7 +122,7 @@ def wrap(module, loader=None, loss_fn=LOSS_FN, strategy=SELECTIVE, **options):
     ("ask", "message"),
     [
         (lambda: iter(wrap(Digits(SELECTIVE))), r"only Trainer.fit can iterate"),
-        (lambda: wrap(Digits(SELECTIVE), wrap(Digits(SELECTIVE))), r"wrap .*inside"),
+        (lambda: wrap(Digits(SELECTIVE), wrap(Digits(SELECTIVE))), "got LightningLoader"),
         (lambda: wrap(Formless()), r"net=self.net"),
         (lambda: wrap(nn.Linear(2, 2)), "pass self"),
         (lambda: wrap(Digits(SELECTIVE), pad={"0": "0"}), "pad="),
@@ -161,13 +156,9 @@ def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
     assert (dealt.worker_init_fn is None, loader.worker_init_fn is None) == (False, True)
     own = DataLoader(TRAIN, 16, sampler=expected)
     assert as_lightning_would(own, trainer, sb.auto()).batch_sampler is own.batch_sampler
-    weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
-    with pytest.raises(sb.LoaderError, match=r"WeightedRandomSampler.*DistributedSampler"):
-        as_lightning_would(weighted, trainer, sb.auto())
     # One that is not to be dealt out is taken whole, if nothing is remembered by index.
     trainer = Trainer(**TWO, use_distributed_sampler=False)
     whole = as_lightning_would(loader, trainer, SELECTIVE)
     assert whole.batch_sampler is loader.batch_sampler
     with pytest.raises(sb.ConfigurationError, match=r"use_distributed_sampler=False.* whole data"):
         as_lightning_would(loader, trainer, sb.auto())
-    assert as_lightning_would(weighted, trainer, sb.auto()).sampler is weighted.sampler

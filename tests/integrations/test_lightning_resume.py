@@ -10,16 +10,9 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
-from fixture_lightning import (
-    TRAIN,
-    Digits,
-    fit,
-    loader_of,
-    make_trainer,
-    passes_of,
-    quietly,
-    same_weights,
-)
+import fixture_lightning as lit
+from fixture_adapters import Stopped
+from fixture_lightning import Digits, fit, loader_of, make_trainer, passes_of, quietly, same_weights
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 
 from selective_backprop.integrations.lightning import LightningLoader
@@ -46,30 +39,26 @@ ERRORS = {
 }
 
 
-class Failure(RuntimeError):
-    pass
-
-
 class Failing(Digits):
     """Fails after so many steps, in one, or as data are read so often, or is interrupted."""
 
-    after, inside, reads, raises = 31, -1, 0, Failure
+    after, inside, reads, raises = 31, -1, 0, Stopped
 
     def train_dataloader(self):
         return LightningLoader(loader_of(self), self, self.loss_fn, self.strategy)
 
     def __len__(self):
-        return len(TRAIN)
+        return len(lit.TRAIN)
 
     def __getitem__(self, index):
         self.reads -= 1
         if not self.reads:
-            raise Failure
-        return TRAIN[index]
+            raise Stopped
+        return lit.TRAIN[index]
 
     def training_step(self, batch, number):
         if self.trainer.global_step == self.inside:
-            raise Failure
+            raise Stopped
         return super().training_step(batch, number)
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
@@ -77,7 +66,7 @@ class Failing(Digits):
             if self.raises is SystemExit:
                 signal.raise_signal(signal.SIGINT)
             else:
-                raise Failure
+                raise Stopped
 
 
 @functools.cache
@@ -101,7 +90,7 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     failing, keeping = Failing(strategy), ModelCheckpoint(tmp_path, save_top_k=-1, **when)
     if "limit_train_batches" in options:
         failing.after = 10
-    with pytest.raises(Failure):
+    with pytest.raises(Stopped):
         make_trainer(keeping, **options).fit(failing)
     [saved] = tmp_path.glob("*.ckpt")
     elsewhere = ModelCheckpoint(tmp_path / "resumed", **when)
@@ -131,18 +120,6 @@ def test_after_an_error_training_continues_within_the_epoch(
     assert same_weights(resumed, whole)
     steps = len(failed.trained)
     assert [steps + after for after in resumed.validated] == whole.validated[1:]
-
-
-def test_the_generator_of_a_loader_goes_on_from_an_epoch_s_end(tmp_path):
-    class Ordered(Digits):
-        def train_dataloader(self):
-            loader = loader_of(generator=torch.Generator().manual_seed(0))
-            return LightningLoader(loader, self, self.loss_fn, self.strategy)
-
-    keeping = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
-    whole, _ = fit(sb.traditional(), keeping, kind=Ordered)
-    resumed, _ = fit(sb.traditional(), ckpt=tmp_path / "epoch=0.ckpt", kind=Ordered)
-    assert resumed.trained == whole.trained[25:]
 
 
 def test_a_checkpoint_is_read_without_running_code(tmp_path):

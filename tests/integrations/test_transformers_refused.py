@@ -63,21 +63,14 @@ def test_a_regression_head_is_refused_by_what_reads_confidence(tmp_path):
 
 
 def test_a_loss_of_ones_own_that_is_no_cross_entropy_is_refused_at_the_first_batch(tmp_path):
-    numbers = [row | {"labels": float(len(row["input_ids"]))} for row in text.classified(48)]
-    for losses, data, named in (
-        (
-            lambda out, batch: (out.logits[:, 0] - batch["labels"]) ** 2,
-            numbers,
-            "targets from [0-9]+ to",
-        ),
-        (lambda out, batch: -out.logits.softmax(1)[:, 0], None, "losses as low as -0"),
-    ):
-        model = text.classifier(num_labels=1 if data else 2, problem_type=None)
-        made = text.trainer(tmp_path, sb.auto(), model=model, data=data, options={"losses": losses})
-        before = text.weights(made)
-        with pytest.raises(sb.LossError, match=named + ".*recorded_sb"):
-            made.train()
-        assert torch.equal(text.weights(made), before)
+    data = [row | {"labels": float(len(row["input_ids"]))} for row in text.classified(48)]
+    losses = {"losses": lambda out, batch: (out.logits[:, 0] - batch["labels"]) ** 2}
+    model = text.classifier(num_labels=1, problem_type=None)
+    made = text.trainer(tmp_path, sb.auto(), model=model, data=data, options=losses)
+    before = text.weights(made)
+    with pytest.raises(sb.LossError, match=r"targets from [0-9]+ to.*recorded_sb"):
+        made.train()
+    assert torch.equal(text.weights(made), before)
 
 
 CLASSES = torch.tensor([1.0, 3.0])

@@ -1,12 +1,18 @@
-"""Two processes under Trainers, Lightning and Accelerate: equal steps, equal weights, resumed."""
+"""Two processes under Trainers, Lightning and Accelerate: equal steps, equal weights, resumed.
+
+They run this file under torch.distributed.run.
+"""
 
 import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
+from torch import distributed
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -22,7 +28,7 @@ def run(task, folder, framework):
         **{"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"},
         **{"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "HOME": str(folder)},
     }
-    command = [sys.executable, *start, str(HERE / "ranks_script.py"), task, str(folder / "saved")]
+    command = [sys.executable, *start, __file__, task, str(folder / "saved")]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-6000:]
     said = {}
@@ -73,3 +79,151 @@ def test_a_loop_under_accelerate_does_so_too(tmp_path):
     # of 50 examples a process, in windows of 16: 3, 3 and 3 batches, stepped on at each end
     assert (batches, steps, same) == ("9", "6", "True")
     assert said["files"] == ["selection-0-of-2.pt", "selection-1-of-2.pt"]
+
+
+def say(name: str, *values: object) -> None:
+    # in one piece, as two processes write to one pipe
+    sys.stdout.write(f"\n{name} {distributed.get_rank()}: {' '.join(map(str, values))}\n")
+    sys.stdout.flush()
+
+
+def trainer(folder: Path) -> None:
+    import fixture_text as text
+
+    options = {"num_train_epochs": 3, "gradient_accumulation_steps": 2, "ddp_backend": "gloo"}
+    saved = {"save_strategy": "steps", "save_steps": 3}
+    ended = []
+    for resume in (None, f"{folder}/checkpoint-6"):
+        strategy = text.selective(1 / 2, warmup_epochs=1)
+        made = text.trainer(folder, strategy, data=text.classified(64), **options, **saved)
+        made.train(resume_from_checkpoint=resume)
+        ended.append(text.weights(made))
+    candidates, same = made.selective_loader.stats.candidates, torch.equal(*ended)
+    say("trainer", made.state.global_step, candidates, float(ended[0].sum()), same)
+    weights = []
+    plain = {"max_steps": 2, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
+    for strategy in (text.sb.infobatch(), text.sb.traditional()):
+        data = {"model": text.speaker(), "data": text.spoken(64)}
+        made = text.trainer(folder, strategy, **data, **options | plain)
+        made.train()
+        weights.append(text.weights(made))
+    say("weighed", float((weights[0] - weights[1]).abs().max()) < 2e-6)
+
+
+def sft(folder: Path) -> None:
+    import fixture_sft as sft
+    import fixture_text as text
+
+    options = {"packing": True, "per_device_train_batch_size": 2, "ddp_backend": "gloo"}
+    options |= {"gradient_accumulation_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    ended = []
+    for resume in (None, f"{folder}/checkpoint-2"):
+        made = sft.trainer(folder, text.selective(1 / 2), sft.texts(64), **options)
+        made.train(resume_from_checkpoint=resume)
+        ended.append(text.weights(made))
+    stats = made.selective_loader.stats
+    say("sft", made.state.global_step, stats.candidates, float(ended[0].sum()), torch.equal(*ended))
+    chosen = []
+    plain = {"max_steps": 1, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
+    for strategy in (text.sb.infobatch(), text.sb.random_backprop(1)):
+        weighed = sft.trainer(folder, strategy, sft.texts(64), **options | plain)
+        weighed.train()
+        chosen.append(text.weights(weighed))
+    say("weighed", float((chosen[0] - chosen[1]).abs().max()) < 2e-6)
+
+
+def grpo(folder: Path) -> None:
+    import fixture_rollouts as grpo
+
+    # Each process makes other completions, and so has another number of those with a gradient.
+    options = {"max_steps": 4, "ddp_backend": "gloo"}
+    grpos, rloos = (grpo.PlainGRPO, grpo.FewerGRPO), (grpo.PlainRLOO, grpo.FewerRLOO)
+    for name, kinds, loss in (
+        ("bnpo", grpos, {"loss_type": "bnpo"}),
+        ("dapo", grpos, {"loss_type": "dapo"}),
+        ("rloo", rloos, {}),
+    ):
+        plain, fewer = (grpo.train(kind, folder, **options, **loss) for kind in kinds)
+        weights = grpo.text.weights(fewer)
+        alike = float((weights - grpo.text.weights(plain)).abs().max()) < 1e-6
+        say(name, float(weights.sum()), sum(fewer.rows), sum(plain.rows), alike)
+
+
+def rollouts(folder: Path) -> None:
+    import fixture_rollouts as grpo
+
+    import selective_backprop as sb
+
+    options = {"max_steps": 4, "ddp_backend": "gloo", "num_iterations": 1}
+    saved = {"save_strategy": "steps", "save_steps": 2}
+    made = []
+    for resume in (None, f"{folder}/checkpoint-2"):
+        ours = {"keep": 2, "refills": 2, "rest": sb.RestingPrompts(48, explore=0.1, least=0.05)}
+        each = grpo.prepare(grpo.FewerGRPO, folder, ours=ours, **options, **saved)
+        each.train(resume_from_checkpoint=resume)
+        made.append(each)
+    whole, weights = made[0], grpo.text.weights(made[0])
+    alike = float((weights - grpo.text.weights(made[1])).abs().max()) < 1e-6
+    resting = int((whole._prompts.resting.odds < 1).sum())
+    say("rollouts", float(weights.sum()), sum(whole.rows), resting, alike)
+
+
+def lightning(folder: Path) -> None:
+    warnings.simplefilter("ignore")  # what Lightning says of small loaders
+    from itertools import chain
+
+    from fixture_lightning import fit, same_weights
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    import selective_backprop as sb
+
+    options = {"strategy": "ddp", "devices": 2, "limit_val_batches": 0}
+    for name, strategy in {
+        "selective": sb.selective_backprop(rate=1 / 3),
+        "coins": sb.selective_backprop(rate=1 / 3, draw="bernoulli"),
+        "recorded": sb.recorded_sb(rate=1 / 3),
+    }.items():
+        when = {"filename": "{step}", "save_top_k": -1, "every_n_train_steps": 15}
+        whole, _ = fit(strategy, ModelCheckpoint(folder / name, **when), **options)
+        saved, elsewhere = folder / name / "step=15.ckpt", ModelCheckpoint(folder, save_top_k=0)
+        resumed, _ = fit(strategy, elsewhere, seed=9, ckpt=saved, **options)
+        seen = [None, None]
+        distributed.all_gather_object(seen, (whole.batches_by_epoch(), whole.trained))
+        first = seen[0][0][0]
+        one, other = ([*chain(*trained[:first])] for _, trained in seen)
+        apart = len({*one, *other}) == len(one) + len(other) >= 2 * 192
+        moved = bool({*chain(*seen[0][1][first:])} & {*other})  # from rank to rank
+        steps = len(resumed.trained)
+        goes_on = 0 < steps < len(whole.trained) and resumed.trained == whole.trained[-steps:]
+        held = seen[0][0] == seen[1][0], apart, moved, goes_on, same_weights(whole, resumed)
+        say(name, float(whole.net[0].weight.detach().double().sum()), *held)
+
+
+def loop(folder: Path) -> None:
+    import accelerate
+    from test_accelerate import Training
+
+    import selective_backprop as sb
+
+    def start() -> Training:
+        accelerate.state.AcceleratorState._reset_state()
+        return Training(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), accumulated=2)
+
+    whole = start()
+    whole.run(epochs=3, save=folder, stop=5)
+    resumed = start()
+    resumed.accelerator.load_state(str(folder))
+    resumed.run(epochs=3 - resumed.loader.next_epoch)
+    same = torch.equal(whole.weights, resumed.weights)
+    say("loop", len(whole.steps), sum(whole.steps), float(whole.weights.sum()), same)
+    say("files", *sorted(path.name for path in folder.glob("selection-*")))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    tasks = {each.__name__: each for each in (trainer, sft, grpo, rollouts, lightning, loop)}
+    tasks[sys.argv[1]](Path(sys.argv[2]))
+    distributed.destroy_process_group()

@@ -17,7 +17,6 @@ from fixture_loaders import (
     train,
 )
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
@@ -96,21 +95,6 @@ def test_what_came_as_one_object_is_passed_on_as_that_object():
     assert all(
         one is other for one, other in zip(select(loader, sb.traditional()), batches, strict=True)
     )
-
-
-def collate_packed(examples: list[tuple[Tensor, int]]) -> tuple[PackedSequence, object]:
-    return pack_sequence([inputs for inputs, _ in examples]), object()
-
-
-def test_batches_whose_rows_nobody_can_take_pass_and_move_where_none_are_taken():
-    loader = DataLoader(Numbered(6), batch_size=2, collate_fn=collate_packed)
-    ours = sb.SelectiveLoader(loader, None, None, sb.traditional(), device="meta")
-    assert [batch[0].data.device.type for batch in ours] == ["meta"] * 3
-    assert ours.stats.kept == 6
-    stream = DataLoader(NumberedStream(6), batch_size=2, collate_fn=collate_packed)
-    ours = sb.SelectiveLoader(stream, nn.Identity(), None, sb.traditional(), batch_size=3)
-    with pytest.raises(sb.BatchError, match="PackedSequence"):
-        next(iter(ours))
 
 
 def test_a_stream_passes_through_with_and_without_batches():

@@ -123,16 +123,6 @@ def test_the_first_batch_shows_that_a_loss_is_no_cross_entropy(name, strategy):
         weighing(model(inputs), given)
 
 
-@pytest.mark.parametrize("name", ["numbers", "labels", "a probability", "no logarithms"])
-def test_losses_recorded_by_hand_show_that_a_loss_is_no_cross_entropy(name):
-    targets, loss_fn, named = OTHER[name]
-    model, loader = make(targets, loss_fn, sb.auto(), with_selection=True)
-    (inputs, given), selection = next(iter(loader))
-    loss_fn = type(loss_fn)(reduction="none") if isinstance(loss_fn, nn.Module) else loss_fn
-    with pytest.raises(sb.LossError, match=named):
-        loader.record(selection, loss_fn(model(inputs), given), targets=given)
-
-
 @pytest.mark.parametrize("name", OTHER)
 def test_scoring_shows_that_a_loss_is_no_cross_entropy_before_the_first_batch(name):
     targets, loss_fn, named = OTHER[name]

@@ -8,16 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_language import MASKED, Lines, make_model, outputs, pad
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    fixture_data,
-    flat,
-    numbers,
-    select,
-    selective,
-)
+from fixture_loaders import Numbered, NumberedStream, fixture_data, flat, numbers, select, selective
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
@@ -167,28 +158,6 @@ def test_a_subclass_of_tensors_is_scored_joined_and_saved(strategy):
     file.seek(0)
     resumed.load_state_dict(torch.load(file, weights_only=True))
     assert train(resumed) == train(whole)
-
-
-def test_a_line_without_a_letter_that_counts_is_chosen_as_often_as_others() -> None:
-    lines = Lines()
-    model = make_model(lines)
-    batch = pad([lines[index] for index in range(8)])
-    batch["labels"][[1, 2, 5]] = MASKED
-    top = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=5 / 8))
-    step = sb.SelectiveStep(
-        model,
-        nn.CrossEntropyLoss(),
-        top,
-        outputs=outputs,
-        generator=torch.Generator().manual_seed(0),
-    )
-    chosen = torch.zeros(8)
-    for _ in range(200):
-        selected = step(batch)
-        chosen[selected.rows] += 1 / 200
-        assert selected.loss.isfinite()
-        assert selected.losses.min() >= 0
-    assert chosen[[1, 2, 5]].tolist() == pytest.approx([5 / 8] * 3, abs=0.1)
 
 
 def mix(images: Tensor, labels: Tensor, share: float = 0.7) -> tuple[Tensor, Tensor]:

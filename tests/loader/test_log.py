@@ -1,7 +1,6 @@
 """What selection does goes into the log that is there, now and then, and once."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,19 +104,6 @@ def test_a_fresh_loader_is_logged_from_its_first_batch_on(loader):
     train(make_loader(sb.random_backprop(rate=1 / 2)), log, epochs=1)
     assert entries.steps == [12, 24, 12]
     assert entries.values[-1]["selection/rate"] == pytest.approx(0.5)
-
-
-def test_weights_and_biases_gets_an_axis_of_its_own_and_mlflow_a_dictionary_and_the_step(loader):
-    axes, logged, steps = {}, [], []
-    run = SimpleNamespace(
-        log=logged.append, define_metric=lambda n, step_metric=None: axes.update({n: step_metric})
-    )
-    module = SimpleNamespace(log_metrics=lambda metrics, step: steps.append((type(metrics), step)))
-    logs = [sb.Log(run, every=12), sb.Log(module, every=12)]
-    train(loader, lambda each: [log(each) for log in logs], epochs=1)
-    assert axes == {"selection/batches": None, "selection/*": "selection/batches"}
-    assert [entry["selection/batches"] for entry in logged] == [12, 24]
-    assert steps == [(dict, 12), (dict, 24)]
 
 
 def test_tensorboard_reads_back_what_was_written(loader, tmp_path):

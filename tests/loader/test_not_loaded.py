@@ -60,29 +60,6 @@ def test_in_a_stale_epoch_what_is_not_selected_is_not_even_read(scorer, workers)
         assert after.candidates - before.candidates == 60
 
 
-@pytest.mark.parametrize("epochs", [2, 3, 4])
-def test_spread_each_epoch_scores_an_equal_share(epochs):
-    loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread=True)), 60).epochs(9)
-    assert len(loop.scored[0]) == 60
-    for epoch, scored in enumerate(loop.scored[1:], start=1):
-        due = [index for index in range(60) if (index + epoch) % epochs == 0]
-        assert sorted(scored) == due
-    counted = loop.loader.ledger.selected.tolist()
-    assert counted == [sum(e.count(i) for e in loop.trained) for i in range(60)]
-    assert loop.loader.stats.expired == sum(map(len, loop.scored))
-
-
-def test_losses_that_training_recorded_refresh_the_scores_where_they_may():
-    scorer = sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True)
-    loop = Loop(strategy(scorer), options={"leftovers": "drop"}).epochs(4)
-    assert sorted(loop.scored[0]) == list(range(60))
-    assert loop.scored[1] == loop.scored[2] == []
-    recorded = {*loop.trained[1], *loop.trained[2]}
-    assert sorted(loop.scored[3]) == sorted({*range(60)} - recorded)
-    unread = Loop(strategy(STALE), options={"leftovers": "drop"}).epochs(4)
-    assert sorted(unread.scored[3]) == list(range(60))
-
-
 def test_remembered_scores_rank_against_all_of_their_kind():
     selector = Noting(sb.selectors.Percentile(2.0))
     loop = Loop(strategy(STALE, selector), records=False).epoch()

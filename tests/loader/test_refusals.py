@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_language import Lines, make_model, outputs, pad
+from fixture_language import Lines, make_model, pad
 from fixture_loaders import Numbered, NumberedStream, fixture_data, numbers, select, selective
 from torch import Tensor, nn
 from torch.nn import functional
@@ -305,24 +305,6 @@ def test_targets_that_lack_the_outputs_last_axis_are_refused_at_the_first_batch(
         sb.SelectiveStep(net, loss_fn, ALL)(next(iter(loader)))
     squeezed = nn.Sequential(net, nn.Flatten(0))
     assert len(sb.SelectiveStep(squeezed, loss_fn, ALL)(next(iter(loader))).losses) == 4
-
-
-def test_losses_of_all_tokens_in_one_row_are_refused_with_what_to_write() -> None:
-    lines = Lines()
-    model = make_model(lines)
-
-    def flattened(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-        return nn.functional.cross_entropy(
-            logits.transpose(1, 2).flatten(0, 1), labels.flatten(), reduction=reduction
-        )
-
-    loader = DataLoader([lines[0]] * 8, 4, collate_fn=pad)
-    count = len(lines[0]["labels"])
-    asked = rf"shape \({4 * count},\) for a batch of 4 .* If these are {count} tokens"
-    with pytest.raises(sb.LossError, match=asked):
-        next(iter(sb.SelectiveLoader(loader, model, flattened, ALL, outputs=outputs)))
-    with pytest.raises(sb.LossError, match=asked):
-        sb.SelectiveStep(model, flattened, ALL, outputs=outputs)(next(iter(loader)))
 
 
 def test_classes_on_the_last_axis_are_refused_with_what_to_write() -> None:

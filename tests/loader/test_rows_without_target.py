@@ -71,7 +71,7 @@ class Loop:
         classes[self.bare] = ignored
         self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
         data = DataLoader(TensorDataset(inputs, classes), 32, shuffle=True)
-        options = {"epochs": 6, "with_selection": True, "quiet": True} | options
+        options = {"epochs": 6, "with_selection": True} | options
         self.loader = sb.SelectiveLoader(data, self.model, self.loss_fn, strategy, **options)
         self.loss_fn = self.loader.loss_fn
         self.visits, self.weights = torch.zeros(2, EXAMPLES)
@@ -106,13 +106,6 @@ KINDS += [(each, kind) for each in FEW for kind in ("tokens", "yes or no")]
 @pytest.mark.parametrize(("strategy", "kind"), KINDS)
 def test_rows_without_a_target_come_as_often_and_with_the_same_weights(strategy, kind):
     check_rates(Loop(strategy, kind))
-
-
-@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Recorded(max_age=2)])
-def test_rows_without_a_target_are_left_out_where_zero_losses_are(scorer):
-    strategy = sb.drop_zero(scorer, schedule=sb.Schedule(warmup_epochs=1))
-    loop = Loop(strategy).epochs(6)
-    assert loop.means(loop.visits) == pytest.approx((6, 1), abs=0.02)
 
 
 @pytest.mark.parametrize("strategy", FEW, ids=lambda each: each.name)
@@ -152,14 +145,6 @@ def test_rows_without_a_target_are_of_no_class_so_that_the_majority_is_another()
     known = sb.auto().scorer.start(sb.scorers.Context(4, None)).recall(ledger, 2)
     assert known[0] == losses[0]  # of the rare class
     assert (known[1:10] > losses[1:10]).all()
-
-
-@pytest.mark.parametrize("strategy", [SCORING[0], SCORING[5], RECORDING[2]], ids=lambda s: s.name)
-def test_that_rows_lack_a_target_is_said_once(strategy, capsys):
-    for share in (2 / 3, 0.0):
-        Loop(strategy, share=share, quiet=False).epochs(4)
-        said = capsys.readouterr().err
-        assert said.count("without a target") == (share > 0)
 
 
 def test_a_proxy_learns_nothing_from_rows_without_a_target():

@@ -62,14 +62,6 @@ def test_waiting_rows_go_first_where_an_unselective_phase_begins(scored):
     assert [len(batch) for batch in last] == [4] * 7
 
 
-def test_an_epoch_without_leftovers_flushes_in_proportion_and_at_least_one_row():
-    for examples, expected in [(16, [4, 4]), (17, [4, 4, 1]), (20, [4, 4, 2]), (3, [2])]:
-        loader = select(DataLoader(Numbered(examples), 4), selective(), leftovers="flush")
-        assert len(loader) == len(expected)
-        assert [len(batch) for batch in numbers(loader)] == expected
-        assert loader.stats.waiting == 0
-
-
 def test_progress_that_the_user_measures_decides_when_selection_acts():
     done = 0.0
     loader = select(

@@ -1,6 +1,6 @@
 """Rows come with their own indices and weights, in batches of one shape."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from fixture_loaders import (
 )
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -158,33 +157,3 @@ def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_sha
 
     check_shapes(fresh_net(), scored(EXACT[name]), losses=losses)
     assert passes == [(WINDOW, 2)] * EPOCHS * WINDOWS
-
-
-@pytest.fixture
-def graphs():
-    """What was compiled: the rows of each graph's inputs, and whether with gradients."""
-    found: list[tuple[int, bool]] = []
-
-    def count(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        (batch,) = (each for each in inputs if tuple(each.shape) in ((BATCH, 2), (WINDOW, 2)))
-        found.append((len(batch), torch.is_grad_enabled()))
-        return graph.forward
-
-    torch.compiler.reset()
-    yield found, count
-    torch.compiler.reset()
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        *(scored(EXACT[name]) for name in ("percentile", "proportional")),
-        sb.selective_backprop(1 / 3),
-    ],
-    ids=["percentile", "proportional", "warm-up"],
-)
-def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(strategy, graphs):
-    found, count = graphs
-    with unhooked():  # as users run it
-        check_shapes(torch.compile(fresh_net(), backend=count, dynamic=False), strategy)
-    assert sorted(found) == [(BATCH, True), (WINDOW, False)]

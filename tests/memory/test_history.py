@@ -49,12 +49,6 @@ def test_the_mean_is_taken_in_double_precision():
         assert history.mean().item() == float(torch.tensor(0.1))
 
 
-def test_a_mean_never_makes_the_host_wait():
-    history = sb.selectors.History(4)
-    history.file(torch.ones(2, device="meta"))  # of which the host can read no value
-    assert history.mean().is_meta
-
-
 def test_scores_that_carry_gradients_can_be_ranked_and_are_copied():
     scores = torch.tensor([[2.0, 9.0], [1.0, 9.0]], requires_grad=True)[:, 0]
     history = sb.selectors.History(2)

@@ -1,13 +1,16 @@
-"""What is remembered of each example, against a plain twin."""
+"""What is remembered of each example, against a plain twin; of each hand-out, one loss."""
 
 import io
 import math
 
 import pytest
 import torch
+from fixture_loaders import NotedSampler, bits, fixture_data, fresh_net
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger
+from reference import PlainLedger
+from torch import nn
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
@@ -41,14 +44,6 @@ def test_the_last_scores_of_each_example_and_their_epochs_are_remembered(filings
         found = observed.scores[:, example].tolist()
         assert found[: len(known)] == [score for score, _ in known]
         assert all(map(math.isnan, found[len(known) :]))
-
-
-def test_an_example_named_twice_in_one_call_is_filed_once():
-    ledger = sb.scorers.Ledger(3, depth=3)
-    ledger.recorded.file(indices(1, 1, 0), tensor(5.0, 5.0, 6.0), 0)
-    ledger.recorded.file(indices(1, 1), tensor(7.0, 7.0), 1)
-    assert ledger.recorded.observe().scores[:2, 1].tolist() == [7.0, 5.0]
-    assert ledger.recorded.observe().epochs[:, 1].tolist() == [1, 0, -1]
 
 
 def test_scores_of_two_sources_never_mix_and_stay_on_their_own_devices():
@@ -122,22 +117,6 @@ def test_the_first_score_of_each_example_is_remembered_whatever_follows(filings,
     assert repr(other.recorded.first()) == repr(ledger.recorded.first())
 
 
-def test_a_first_loss_that_is_not_finite_is_none():
-    ledger = sb.scorers.Ledger(2, first=True)
-    for epoch, losses in enumerate([(math.nan, 1.0), (3.0, math.nan), (4.0, 5.0)]):
-        ledger.record(indices(0, 1), tensor(*losses), epoch)
-    assert ledger.recorded.first().tolist() == [3.0, 1.0]
-
-
-def test_a_state_without_first_losses_is_no_state_of_one_with_them():
-    whole, plain = sb.scorers.Ledger(2, first=True), sb.scorers.Ledger(2)
-    for ledger in (whole, plain):
-        ledger.record(indices(0), tensor(1.0), 0)
-    for ledger, state in ((whole, plain.state_dict()), (plain, whole.state_dict())):
-        with pytest.raises(sb.ConfigurationError, match=r'\["recorded"\].*"?first'):
-            ledger.load_state_dict(state)
-
-
 def test_visits_are_counted_by_class():
     ledger = sb.scorers.Ledger(5, depth=2)
     assert ledger.class_visits is None
@@ -197,3 +176,78 @@ def test_a_state_of_another_size_is_refused_and_changes_nothing(examples, depth)
     with pytest.raises(sb.ConfigurationError, match=r"state.*needed.*shape"):
         ledger.load_state_dict(state)
     assert repr(ledger.state_dict()) == before
+
+
+REMEMBERING = [
+    sb.auto(),
+    sb.recorded_sb(1 / 2),
+    sb.tail_sft(),
+    sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
+]
+
+
+def once(loss_fn, outputs, targets):
+    loss_fn(outputs, targets).backward()
+
+
+def three_times(loss_fn, outputs, targets):
+    for _ in range(2):
+        loss_fn(outputs, targets)
+    loss_fn(outputs, targets).backward()
+
+
+def in_parts(loss_fn, outputs, targets):
+    """Gradient accumulation: the loss of a batch, a part at a time."""
+    for part in (slice(0, 2), slice(2, None)):
+        share = len(targets[part]) / len(targets)
+        (loss_fn(outputs[part], targets[part]) * share).backward(retain_graph=True)
+
+
+def run(strategy, train, rate):
+    """Train a small net; return the batches, and what is remembered in the end."""
+    model, batches = fresh_net(), []
+    plain = DataLoader(fixture_data(), 6, sampler=NotedSampler(40))
+    options = {"epochs": 6, "generator": torch.Generator().manual_seed(1), "quiet": True}
+    loader = sb.SelectiveLoader(plain, model, nn.CrossEntropyLoss(), strategy, **options)
+    loss_fn, optimizer = loader.loss_fn, torch.optim.SGD(model.parameters(), lr=rate)
+    torch.manual_seed(5)
+    for _ in range(6):
+        for inputs, targets in loader:
+            batches.append(inputs.clone())
+            optimizer.zero_grad()
+            train(loss_fn, model(inputs), targets)
+            optimizer.step()
+    return bits(batches), bits(loader.ledger.recorded.observe())
+
+
+@pytest.mark.parametrize("strategy", REMEMBERING, ids=lambda each: each.name)
+@pytest.mark.parametrize(("train", "rate"), [(three_times, 0.1), (in_parts, 0.0)])
+def test_a_batch_that_passes_through_the_loss_several_times_counts_once(strategy, train, rate):
+    assert run(strategy, train, rate) == run(strategy, once, rate)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_second_loss_of_a_hand_out_replaces_the_first_and_moves_none(depth):
+    ledger = sb.scorers.Ledger(3, depth)
+    rows = torch.tensor([0, 2])
+    for epoch in range(3):
+        ledger.hand_out(rows)
+        for loss in (5.0, 4.0, 3.0):
+            ledger.record(rows, torch.tensor([loss, -loss]) + 10 * epoch, epoch)
+    observed = ledger.recorded.observe()
+    assert observed.scores[:, 0].tolist() == [23.0, 13.0, 3.0][:depth]
+    assert observed.scores[:, 2].tolist() == [17.0, 7.0, -3.0][:depth]
+    assert observed.epochs[:, 0].tolist() == [2, 1, 0][:depth]
+
+
+def test_which_examples_await_a_loss_is_part_of_the_state():
+    ledger, other = sb.scorers.Ledger(3, depth=2), sb.scorers.Ledger(3, depth=2)
+    rows = torch.tensor([0, 1])
+    ledger.hand_out(rows)
+    ledger.record(rows[:1], torch.tensor([1.0]), 0)
+    other.load_state_dict(ledger.state_dict())
+    for each in (ledger, other):
+        each.record(rows, torch.tensor([2.0, 3.0]), 0)
+        each.hand_out(rows)
+        each.record(rows, torch.tensor([4.0, 5.0]), 1)
+        assert each.recorded.observe().scores[:, :2].tolist() == [[4.0, 5.0], [2.0, 3.0]]

@@ -10,12 +10,12 @@ import torch
 from fixture_loaders import (
     Numbered,
     NumberedStream,
+    Stateless,
     flat,
     losses_by_number,
     numbers,
     select,
 )
-from fixture_parts import Stateless
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 

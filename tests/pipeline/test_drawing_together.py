@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fixture_loaders import NotedSampler, Noting, Numbered
+from fixture_loaders import Noting, Numbered
 from fixture_memory import Loop, strategy
 from fixture_training import STRATEGIES, Training, check_batches
 from torch import nn
@@ -109,24 +109,6 @@ def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
     assert 0 < len(trained) - len(second) < len(first)
     # Of 18 windows of 12 are 8 candidates left, which need no draw any more.
     assert set(first[18 * 12 :]) <= set(trained)
-
-
-def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
-    selecting = sb.SelectiveLoader(
-        DataLoader(Numbered(400), 4, sampler=NotedSampler(400)),
-        *(nn.Linear(2, 3), nn.CrossEntropyLoss()),
-        strategy(sb.scorers.Recorded(), sb.selectors.Percentile(2.0), WARM),
-        **{"epochs": 3, "with_selection": True},
-    )
-    progress: list[float] = []
-    for _ in range(3):
-        progress = [selecting.progress]
-        for _, selection in selecting:
-            selecting.record(selection, torch.rand(len(selection.indices)))
-            progress.append(selecting.progress)
-    steps = torch.tensor(progress).diff()
-    assert bool((steps >= 0).all())
-    assert float(steps.max()) <= 1 / 3 / 16 + 1e-6
 
 
 def test_what_is_drawn_ahead_keeps_its_own_weights():

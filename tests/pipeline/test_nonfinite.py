@@ -1,6 +1,6 @@
 """Losses that are not finite: refused by name, left out, or put first."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
+from selective_backprop._pipeline.nonfinite import LateChecks
 
 BAD = {3: float("nan"), 9: float("inf"), 13: -float("inf")}
 
@@ -44,7 +45,7 @@ def test_the_examples_are_named_by_default(strategy):
         list(loader)
     for part in ("1 of 5 losses", "examples [3]", "rows [3]", 'nonfinite="skip"'):
         assert part in str(caught.value)
-    with pytest.raises(sb.LossError, match=r"rows \[3\].* nan"):  # where there are no indices
+    with pytest.raises(sb.LossError, match=r"rows \[3\].*nan"):  # where there are no indices
         list(broken(NumberedStream(20), strategy))
 
 
@@ -102,3 +103,25 @@ def test_what_is_skipped_on_a_device_just_before_a_draw_is_what_is_skipped_on_th
     on_cpu, on_device = found
     assert on_device == on_cpu
     assert on_device[1].nonfinite == 9
+
+
+class Number(torch.Tensor):
+    """A number on the second device."""
+
+    device = torch.device("cuda", 1)
+
+
+class Event:
+    recorded: ClassVar[list[Any]] = []
+
+    def record(self, stream: Any = "the current device's") -> None:
+        self.recorded.append(stream)
+
+
+def test_a_check_waits_for_the_stream_of_its_own_device(monkeypatch):
+    empty = torch.empty
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: device)
+    monkeypatch.setattr(torch, "empty", lambda size, pin_memory, **rest: empty(size, **rest))
+    LateChecks().add(torch.ones(()).as_subclass(Number), lambda: RuntimeError("not finite"))
+    assert Event.recorded == [Number.device]

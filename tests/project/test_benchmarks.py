@@ -5,20 +5,11 @@ import re
 import subprocess
 
 import pytest
-from fixture_clock import Clock
+from fixture_loaders import Clock
 
+from benchmarks import case as cases
 from benchmarks.__main__ import line_of, main, measured_by, state_of, states_of, with_settings
-from benchmarks.case import (
-    FEWEST,
-    ROOT,
-    Quantity,
-    Rounds,
-    case,
-    find_cases,
-    measure,
-    modules,
-    value,
-)
+from benchmarks.case import FEWEST, ROOT, Quantity, Rounds, case, find_cases, measure, value
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(3.4, "pass"), (2.7, "fail"), (3.0, "unresolved")])
@@ -110,7 +101,7 @@ def test_something_over_its_limit_is_a_failure_and_the_list_names_cases(monkeypa
 
 
 def test_all_cases_say_what_they_measure_where_it_is_there():
-    there = find_cases(modules())
+    there = find_cases(cases.modules())
     assert len({each.name for each in there}) >= 20
     for each in there:
         assert each.about.endswith(".")

@@ -6,25 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import fixture_cuda as cuda
 import pytest
 import torch
-from fixture_cuda import (
-    BATCH,
-    EXACT,
-    EXAMPLES,
-    LOSS,
-    WINDOW,
-    by_rule,
-    examples,
-    make_loader,
-    net,
-    no_waiting,
-    scored,
-    take_step,
-    train,
-    train_without_waiting,
-)
-from fixture_parts import Stateless
+from fixture_cuda import by_rule, examples, make_loader, net, no_waiting, scored, take_step, train
+from fixture_loaders import Stateless
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -39,14 +25,14 @@ def test_what_makes_the_host_wait_is_noticed():
         torch.ones(1, device="cuda").item()
 
 
-@pytest.mark.parametrize(("rows", "nonfinite"), [(WINDOW, "raise"), (BATCH, "select")])
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize(("rows", "nonfinite"), [(cuda.WINDOW, "raise"), (cuda.BATCH, "select")])
+@pytest.mark.parametrize("name", cuda.EXACT)
 def test_with_exact_draws_the_host_never_waits_within_an_epoch(name, nonfinite, rows):
-    model, strategy = net(), scored(EXACT[name])
+    model, strategy = net(), scored(cuda.EXACT[name])
     reweights = strategy.selector.terms.reweights
     loader = make_loader(model, strategy, rows=rows, nonfinite=nonfinite, with_selection=reweights)
-    losses = train_without_waiting(model, Unweighted(loader) if reweights else loader)
-    assert len(losses) == EXAMPLES // WINDOW
+    losses = cuda.train_without_waiting(model, Unweighted(loader) if reweights else loader)
+    assert len(losses) == cuda.EXAMPLES // cuda.WINDOW
     assert bool(torch.stack(losses).isfinite().all())
 
 
@@ -70,7 +56,9 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
 
     def losses(model: nn.Module, batch: Any) -> Tensor:
         passes.append(len(batch[0]))
-        return by_rule(model, batch) * (1.0 if len(passes) <= EXAMPLES // WINDOW else torch.nan)
+        return by_rule(model, batch) * (
+            1.0 if len(passes) <= cuda.EXAMPLES // cuda.WINDOW else torch.nan
+        )
 
     loader = make_loader(net(), scored(sb.selectors.Top(1 / 3)), losses=losses)
     list(loader)
@@ -80,11 +68,11 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
 
 def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
     spec = sb.VarianceGate(0.0, threshold=1.2)
-    gate = spec.start(sb.selectors.Context(batch_size=BATCH, window=WINDOW))
+    gate = spec.start(sb.selectors.Context(batch_size=cuda.BATCH, window=cuda.WINDOW))
     gate.observe(torch.tensor([1.0, 1.0], device="cuda"))
     scores = torch.tensor([1.0, 9.0], device="cuda")
     with no_waiting():
-        for _ in range(WINDOW // BATCH):
+        for _ in range(cuda.WINDOW // cuda.BATCH):
             assert not gate.is_open
             gate.observe(scores)
         assert not gate.is_open  # what is on its way counts a window later
@@ -99,30 +87,30 @@ def test_an_open_gate_waits_for_no_device_that_is_a_training_batch_behind(monkey
     model = net()
     gate = sb.VarianceGate(0.0, probe_every=1, threshold=0.5)
     strategy = sb.kath18(schedule=sb.Schedule(gate=gate))
-    loader = Unweighted(make_loader(model, strategy, rows=BATCH, with_selection=True))
+    loader = Unweighted(make_loader(model, strategy, rows=cuda.BATCH, with_selection=True))
     train(model, loader, epochs=1)
     monkeypatch.setattr(made_up_cuda, "BEHIND", 150)  # kernels; a training batch takes 190
     optimizer, batches = torch.optim.SGD(model.parameters(), lr=0.1), iter(loader)
     take_step(model, optimizer, next(batches))
     with made_up_cuda.watch() as seen:
-        for _ in range(EXAMPLES // WINDOW - 1):
+        for _ in range(cuda.EXAMPLES // cuda.WINDOW - 1):
             take_step(model, optimizer, next(batches))
     assert not seen.waits
-    assert loader.loader.stats.scored > EXAMPLES
+    assert loader.loader.stats.scored > cuda.EXAMPLES
 
 
 def test_losses_that_are_not_finite_are_selected_first_without_waiting():
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return by_rule(model, batch).where(batch[1] != 0, torch.inf)
 
-    loader = make_loader(net(), scored(EXACT["percentile"]), losses=losses, nonfinite="select")
+    loader = make_loader(net(), scored(cuda.EXACT["percentile"]), losses=losses, nonfinite="select")
     list(loader)
     batches = iter(loader)
     found = [next(batches)]
     with no_waiting():
         found += [next(batches) for _ in range(len(loader) - 1)]
     for inputs, targets in found:
-        assert len(inputs) == BATCH
+        assert len(inputs) == cuda.BATCH
         assert bool((targets == 0).any())
 
 
@@ -151,7 +139,7 @@ def same_examples(*loaders: sb.SelectiveLoader, epochs: int = 2) -> None:
 def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(name):
     def run(device: str) -> list[list[float]]:
         options = {"device": device, "losses": by_rule, "with_selection": True}
-        loader = make_loader(nn.Identity(), scored(EXACT[name]), **options)
+        loader = make_loader(nn.Identity(), scored(cuda.EXACT[name]), **options)
         return [inputs[:, 0].tolist() for _ in range(2) for (inputs, _), _ in loader]
 
     once, again, on_host = run("cuda"), run("cuda"), run("cpu")
@@ -175,10 +163,12 @@ class OnDevice(sb.scorers.AbstractScorer):
 
 
 def test_without_a_model_batches_and_indices_on_the_host_keep_the_rows_that_scores_choose():
-    inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
-    loader = DataLoader(TensorDataset(inputs, torch.arange(EXAMPLES)), BATCH, shuffle=True)
+    inputs = torch.randn(cuda.EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
+    loader = DataLoader(
+        TensorDataset(inputs, torch.arange(cuda.EXAMPLES)), cuda.BATCH, shuffle=True
+    )
     strategy = scored(sb.selectors.Top(1 / 3), OnDevice())
-    selecting = sb.SelectiveLoader(loader, None, LOSS, strategy, with_selection=True)
+    selecting = sb.SelectiveLoader(loader, None, cuda.LOSS, strategy, with_selection=True)
     for (found, places), selection in selecting:
         assert selection.indices.equal(places)
         assert found.equal(inputs[places])
@@ -231,7 +221,7 @@ def test_a_state_of_the_middle_of_an_epoch_may_be_on_any_device(name):
 
 def test_the_loss_of_cast_targets_makes_the_host_wait_for_nothing():
     model = nn.Linear(6, 1).cuda()
-    batches, strategy = DataLoader(examples(), BATCH), sb.recorded_sb(1 / 3)
+    batches, strategy = DataLoader(examples(), cuda.BATCH), sb.recorded_sb(1 / 3)
     loader = sb.SelectiveLoader(batches, model, nn.L1Loss(), strategy, quiet=True)
     loss_fn = loader.loss_fn
     for inputs, targets in loader:
@@ -246,12 +236,12 @@ def test_no_host_waits_in_a_stale_epoch_or_with_workers_and_nothing_is_left_by_a
 ):
     model = net()
     loader = make_loader(model, STRATEGIES[name], workers=workers)
-    train_without_waiting(model, loader)
+    cuda.train_without_waiting(model, loader)
     for _ in range(2):
         for inputs, _ in loader:
             assert inputs.is_cuda
             break
-    assert sum(1 for _ in loader) >= EXAMPLES // WINDOW
+    assert sum(1 for _ in loader) >= cuda.EXAMPLES // cuda.WINDOW
 
 
 def test_autocast_around_the_loop_trains_in_bf16():
@@ -293,7 +283,7 @@ def test_a_stopwatch_holds_a_bounded_number_of_events(monkeypatch):
 @pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), sb.traditional()])
 def test_a_step_that_does_not_score_selects_rows_on_the_device(strategy):
     inputs, targets = (part.cuda() for part in examples()[:16])
-    selected = sb.SelectiveStep(net(), LOSS, strategy)((inputs, targets))
+    selected = sb.SelectiveStep(net(), cuda.LOSS, strategy)((inputs, targets))
     assert selected.losses.device == inputs.device
     assert len(selected.rows) == round(16 * strategy.selector.terms.rate)
 
@@ -310,9 +300,9 @@ def test_rows_of_gradient_zero_are_left_out_on_the_device(nonzero):
 @pytest.mark.parametrize("where", ["pinned", "host", "device"])
 def test_where_batches_are_not_in_pinned_memory_the_first_one_says_so(where, strategy, capsys):
     columns = [each.cuda() if where == "device" else each for each in examples().tensors]
-    loader = DataLoader(TensorDataset(*columns), BATCH, pin_memory=where == "pinned")
+    loader = DataLoader(TensorDataset(*columns), cuda.BATCH, pin_memory=where == "pinned")
     for _ in range(2):
-        next(iter(sb.SelectiveLoader(loader, net(), LOSS, strategy)))
+        next(iter(sb.SelectiveLoader(loader, net(), cuda.LOSS, strategy)))
     assert capsys.readouterr().err.count("pin_memory=True") == 2 * (where == "host")
 
 
@@ -322,10 +312,10 @@ def without_targets(device: str, where: slice, **options: Any) -> sb.SelectiveLo
     targets[where][::2] = -100
     placed = options.pop("on_device", False) and device == "cuda"
     columns = [each.to(device) if placed else each for each in (inputs, targets)]
-    loader = DataLoader(TensorDataset(*columns), BATCH, pin_memory=not placed)
+    loader = DataLoader(TensorDataset(*columns), cuda.BATCH, pin_memory=not placed)
     torch.manual_seed(0)
     model, defaults = nn.Linear(6, 3).to(device), {"generator": torch.Generator().manual_seed(3)}
-    return sb.SelectiveLoader(loader, model, LOSS, quiet=True, **(defaults | options))
+    return sb.SelectiveLoader(loader, model, cuda.LOSS, quiet=True, **(defaults | options))
 
 
 def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -338,7 +328,6 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     [
         *((UNWARMED, how) for how in ({}, {"on_device": True}, {"outputs": pairs})),
         (sb.top_k(1 / 3), {}),
-        (sb.drop_zero(), {}),
         (STRATEGIES["stale"], {}),
         (sb.kath18(measure="loss", bias=0.0, schedule=sb.Schedule()), {"on_device": True}),
     ],

@@ -11,20 +11,17 @@ from pathlib import Path
 import torch
 from discovery import strategies
 from fixture_command import run_command
+from fixture_extend import DOCS, examples_of, names_of
 from fixture_loaders import bits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import selective_backprop as sb
+from selective_backprop._batches.serialization import unseal
+from selective_backprop._core.saved_state import Saved
 from selective_backprop_lab.records.schema import read_runs
 
-DOCS = Path(__file__).parents[2] / "docs"
 FACE = (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
-
-
-def examples_of(page: str) -> list[str]:
-    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_reference_documents_every_public_name_once_and_no_other():
@@ -91,14 +88,6 @@ def test_the_first_five_minutes_run(capsys):
 
 def classified(*shape: int, classes: int) -> TensorDataset:
     return TensorDataset(torch.randn(*shape), torch.arange(shape[0]) % classes)
-
-
-def names_of(data: TensorDataset, model: nn.Module, *, batch_size: int, rate: float = 0.1) -> dict:
-    """Return what pages take for granted."""
-    names = {"sb": sb, "nn": nn, "torch": torch, "DataLoader": DataLoader, "data": data}
-    names |= {"optimizer": torch.optim.SGD(model.parameters(), lr=rate), "model": model}
-    loader = DataLoader(data, batch_size=batch_size, shuffle=True)
-    return names | {"train_loader": loader, "loss_fn": nn.CrossEntropyLoss()}
 
 
 def test_strategies_that_bring_models_along_are_made_as_the_page_says():
@@ -187,20 +176,31 @@ loss_fn = loader.loss_fn
 """
 
 
+def batches_of(state: dict) -> int:
+    return unseal(Saved(state["loader"]["position"]), tuple)[1].tally["batches"]
+
+
 def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_training(
-    tmp_path, signals_as_usual
+    tmp_path, monkeypatch, signals_as_usual
 ):
     save_and_load, _, program = examples_of("long-runs")
 
-    def run(folder: str, stop: int, seed: int) -> dict:
-        (tmp_path / folder).mkdir(exist_ok=True)
-        command = [sys.executable, "-c", BEGIN + save_and_load + program, str(stop), str(seed)]
-        subprocess.run(command, cwd=tmp_path / folder, check=True, timeout=300)
-        return torch.load(tmp_path / folder / "last.pt", weights_only=True)
+    def run(stop: int, seed: int, *, fresh: bool) -> dict:
+        arguments, code = ["-c", str(stop), str(seed)], BEGIN + save_and_load + program
+        if fresh:
+            command = [sys.executable, "-c", code, *arguments[1:]]
+            subprocess.run(command, check=True, timeout=300)
+        else:
+            monkeypatch.setattr(sys, "argv", arguments)
+            exec(code, {"__name__": "__main__"})
+        return torch.load("last.pt", weights_only=True)
 
-    whole, left = run("whole", -1, 0), run("left", 41, 0)
-    assert left["loader"]["stats"]["batches"] == 41 < whole["loader"]["stats"]["batches"]
-    assert bits(run("left", -1, 9)) == bits(whole)
+    monkeypatch.chdir(tmp_path)
+    whole = run(-1, 0, fresh=False)
+    Path("last.pt").unlink()
+    left = run(41, 0, fresh=False)
+    assert batches_of(left) == 41 < batches_of(whole)
+    assert bits(run(-1, 9, fresh=True)) == bits(whole)
 
 
 def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():

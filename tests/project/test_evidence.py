@@ -1,12 +1,13 @@
 """What the README and the documentation claim is what the committed records say."""
 
 import difflib
-import importlib.util
 import json
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,11 +15,7 @@ from benchmarks.pages import made_by
 from reproductions.auto.results import Results, judged
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("evidence", ROOT / "docs" / "evidence.py")
-assert spec is not None
-assert spec.loader is not None
-evidence = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(evidence)
+evidence = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "evidence.py")))
 
 
 def prose(page: str) -> str:

@@ -1,35 +1,47 @@
 """Tests and measurements on a GPU: what runs there, and what is demanded of it."""
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fixture_made_up import FILES
+import torch
 
 from benchmarks import gpu_session
 from benchmarks.case import ROOT, find_cases, measure
 from benchmarks.cases import bench
 
+MISSING = ("beartype", "hypothesis", "jaxtyping", "xdist")
 
-def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(request):
-    missing = ("beartype", "hypothesis", "jaxtyping", "xdist")
-    code = f"import sys; sys.modules.update(dict.fromkeys({missing})); import pytest; "
-    code += "sys.exit(pytest.main())"
-    options = ["-m", "cuda", "-p", "no:fixture_checks", "-p", "no:cacheprovider", "-W", "default"]
-    found = subprocess.run(
-        [sys.executable, "-c", code, *options, *sorted(FILES), "--collect-only", "-q"],
-        cwd=ROOT,
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # plugins are packages, too
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="they run on the real device")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the made-up CUDA device needs g++")
+def test_all_tests_for_cuda_pass_on_a_made_up_device_but_those_that_need_a_real_one(request):
+    """They run where packages of the group `dev` are missing, as on the machine of scripts/gpu."""
+    tests = (ROOT / "tests").rglob("test_*.py")
+    files = {
+        str(path.relative_to(ROOT))
+        for path in tests
+        if path.name != Path(__file__).name and "pytest.mark.cuda" in path.read_text("utf-8")
+    }
     # All that there are, where all tests are run.
-    marked = {each.nodeid for each in request.session.items if each.get_closest_marker("cuda")}
-    assert marked <= set(found.stdout.splitlines())
-    assert "tests/project/test_cuda.py::test_what_makes_the_host_wait_is_noticed" in found.stdout
+    marked = (each for each in request.session.items if each.get_closest_marker("cuda"))
+    assert {str(each.path.relative_to(ROOT)) for each in marked} <= files
+    code = f"import sys; sys.modules.update(dict.fromkeys({MISSING})); import pytest; "
+    code += "sys.exit(pytest.main())"
+    options = ["-m", "cuda", "-q", "-rs", "--tb=short", "-p", "made_up_cuda", "-W", "default"]
+    options += ["-p", "no:fixture_checks", "-p", "no:cacheprovider"]
+    environment = os.environ | {"PYTHONPATH": "src:.:tests/fixtures"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # plugins are packages, too
+    command = [sys.executable, "-c", code, *options, *sorted(files)]
+    found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert " passed" in found.stdout.splitlines()[-1]
+    reasons = {line.partition(": ")[2] for line in found.stdout.splitlines() if "SKIPPED" in line}
+    assert all("a made-up CUDA device lacks" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize(("precision", "demands"), [("bf16", 3), ("fp32", 1)])

@@ -1,16 +1,12 @@
 """The script that draws sentences finds prose, and says where it stands."""
 
 import re
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[2]
-loader = SourceFileLoader("sentences", str(ROOT / "scripts" / "sentences"))
-spec = spec_from_loader("sentences", loader)
-assert spec is not None
-script = module_from_spec(spec)
-loader.exec_module(script)
+script = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "sentences")))
 
 PAGE = """# A heading with many words
 

@@ -1,23 +1,19 @@
-"""What the pages on tasks, language models and questions show runs, in the order they show it."""
+"""What pages on tasks, language models, questions and parts of your own show runs, in order."""
 
 import random
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import fixture_language as language
-import fixture_tasks as tasks
 import pytest
 import torch
+from fixture_extend import DOCS, EXAMPLES, MODULES, NAMES, names_of
+from fixture_loaders import Numbered, select
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-
-DOCS = Path(__file__).parents[2] / "docs"
-MODULES = {"nn": nn, "functional": functional, "torch": torch, "sb": sb, "random": random}
-MODULES |= {"DataLoader": DataLoader, "TensorDataset": TensorDataset}
 
 
 def sections(page: str) -> dict[str, str]:
@@ -39,16 +35,9 @@ DOUBTED = "Texts that look wrong"
 FITS = "What the model fits already"
 
 
-def names_of(data: object, model: nn.Module, batch_size: int) -> dict[str, object]:
-    loader = DataLoader(data, batch_size, shuffle=True)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    own = {"train_loader": loader, "model": model, "optimizer": optimizer}
-    return MODULES | own | {"loss_fn": nn.CrossEntropyLoss()}
-
-
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    images, labels = tasks.digits()
+    images, labels = language.digits()
     return images[:128], labels[:128]
 
 
@@ -65,7 +54,7 @@ def task_names(task: str) -> dict[str, object]:
     }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
     strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
-    names = names_of(examples, heads.get(task, nn.Linear(64, 10)), 32)
+    names = names_of(examples, heads.get(task, nn.Linear(64, 10)), batch_size=32)
     return names | {"strategy": strategy, "weights": torch.ones(10)}
 
 
@@ -99,7 +88,7 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
     model = nn.Linear(64, 10)
     if "own" in question or "regression" in question:
         labels = functional.one_hot(labels, 10).float()
-    names = names_of(TensorDataset(images.flatten(1), labels), model, 16)
+    names = names_of(TensorDataset(images.flatten(1), labels), model, batch_size=16)
     loader = sb.SelectiveLoader(names["train_loader"], model, names["loss_fn"], sb.auto())
     names["loader"], recorded = loader, loader.loss_fn
     if question.startswith(("It skips", "Which examples")):  # after a first epoch
@@ -119,7 +108,7 @@ def test_what_stands_beside_another_package_runs(other, capsys):
     wrong = functional.one_hot(labels, 10) * 0.95 + 0.005
     wrong[::16] = wrong[::16].roll(1, dims=1)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    names = names_of(TensorDataset(images, labels), model, 16)
+    names = names_of(TensorDataset(images, labels), model, batch_size=16)
     names |= {"pred_probs": wrong, "labels": labels}
     exec(OTHERS[other], names)
     if "cleanlab" in other:
@@ -229,3 +218,68 @@ def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token(
     found = functional.cross_entropy(*names["predict_next"](model, batch), reduction="none")
     odds = logits[:, :-1].log_softmax(-1)
     torch.testing.assert_close(found, -odds.gather(2, labels[:, 1:, None]).squeeze(2))
+
+
+Margin, Gentle = NAMES["Margin"], NAMES["Gentle"]
+
+
+def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
+    scorer, _, selector = EXAMPLES[:3]
+    for code, first in (
+        (scorer, "class Margin(sb.scorers.AbstractScorer):"),
+        (selector, "class Gentle(sb.selectors.AbstractSelector):"),
+    ):
+        assert first in code.splitlines()
+        assert len(code.splitlines()) < 30
+
+
+def test_a_strategy_of_both_trains() -> None:
+    torch.manual_seed(0)
+    data = TensorDataset(*(part[: language.TRAINED] for part in language.digits()))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    found = {"train_loader": DataLoader(data, 32, shuffle=True), "model": net}
+    found |= NAMES | {"loss_fn": nn.CrossEntropyLoss()}
+    exec(EXAMPLES[-1], found)
+    loader = found["loader"]
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    for _ in range(3):
+        for images, labels in loader:
+            optimizer.zero_grad()
+            found["loss_fn"](net(images), labels).backward()
+            optimizer.step()
+    assert loader.stats.kept == pytest.approx(1400 * (1 + 2 / 3), abs=64)
+    images, labels = (part[language.TRAINED :] for part in language.digits())
+    with torch.no_grad():
+        assert (net(images).argmax(1) != labels).float().mean() < 0.2
+
+
+def test_a_margin_is_how_far_the_best_wrong_class_is_ahead() -> None:
+    batch = torch.tensor([[3.0, 1.0], [3.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 1, 0])
+    strategy = sb.top_k(2 / 3, scorer=Margin())
+    step = sb.SelectiveStep(nn.Identity(), nn.CrossEntropyLoss(), strategy)
+    context = sb.selectors.Context(2, 3, nn.Identity(), outputs=lambda model, batch: batch)
+    assert Margin().start(context).score(batch, None).tolist() == [-2.0, 3.0, 0.0]
+    assert step(batch).rows.tolist() == [1, 2]
+
+
+def test_who_gives_losses_alone_has_no_margins() -> None:
+    strategy = sb.Strategy("margin", Margin(), Gentle(1 / 3))
+    losses = {"losses": lambda model, batch: model(batch[0]).sum(1)}
+    with pytest.raises(sb.ConfigurationError, match="outputs=callable"):
+        sb.SelectiveLoader(DataLoader(Numbered(40), 8), nn.Identity(), None, strategy, **losses)
+
+
+def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:
+    data = Numbered(40)
+    scorer = NAMES["EveryOther"](sb.scorers.Forward())
+    strategy = sb.Strategy("every other", scorer, sb.selectors.Top(1 / 4))
+    loader = select(DataLoader(data, 8), strategy, batch_size=2)
+    scored, read = [], []
+    for _ in range(4):
+        before = loader.stats
+        data.reads.zero_()
+        list(loader)
+        scored.append(loader.stats.since(before).scored)
+        read.append(int(data.reads.sum()))
+    assert scored == [40, 0, 40, 0]
+    assert read == [40, 10, 40, 10]

@@ -124,21 +124,6 @@ def test_a_file_gives_back_what_was_saved(tmp_path, scores):
     assert [file.name for file in path.parent.iterdir()] == ["down.pt"]
 
 
-def test_a_save_that_fails_leaves_the_earlier_file_and_no_litter(tmp_path, monkeypatch):
-    path = tmp_path / "kept.pt"
-    subset().save(path)
-
-    def fail(content, file):
-        file.write(b"half of it")
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="full"):
-        subset(cost=9.0).save(path)
-    assert sb.Subset.load(path) == subset()
-    assert list(tmp_path.iterdir()) == [path]
-
-
 class Burglar:
     def __reduce__(self):
         return os.mkdir, ("broken-in",)

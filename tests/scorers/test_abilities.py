@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, losses_by_number, select
-from fixture_parts import Stateless
+from fixture_loaders import Numbered, Stateless, losses_by_number, select
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -66,11 +65,6 @@ MEMORY = sb.scorers.Needs(remembers=True)
 def test_needs_that_contradict_what_it_can_recall_are_refused(running, needs):
     with pytest.raises(sb.ConfigurationError, match=rf"{running.__name__} has .*recall\(\)"):
         make_loader(Spec(running(), needs))
-
-
-def test_what_start_returns_must_be_at_work():
-    with pytest.raises(sb.ConfigurationError, match=r"Spec.start returned=\{\}"):
-        make_loader(Spec({}))
 
 
 def test_a_scorer_that_remembers_is_asked_and_what_it_rules_out_is_never_loaded():

@@ -71,15 +71,6 @@ def by_loader(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
         yield selection.indices, functional.cross_entropy(model(inputs), targets)
 
 
-def by_step(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
-    loss_fn = nn.CrossEntropyLoss(reduction="none")
-    generator = torch.Generator().manual_seed(0)
-    step = sb.SelectiveStep(model, loss_fn, STRATEGY, generator=generator)
-    for _ in range(6):
-        result = step(BATCH)
-        yield result.rows, result.loss
-
-
 def train(batches: Iterator[tuple[Tensor, Tensor]], net: nn.Module) -> list[Any]:
     """Return what is selected, and the modes in which it is trained on."""
     optimizer, found = torch.optim.SGD(net.parameters(), lr=0.5), []
@@ -92,12 +83,11 @@ def train(batches: Iterator[tuple[Tensor, Tensor]], net: nn.Module) -> list[Any]
     return found
 
 
-@pytest.mark.parametrize("batches_of", [by_loader, by_step])
-def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_set(batches_of):
+def test_it_selects_and_trains_as_the_model_inside_does_in_the_modes_that_were_set():
     model, other = unlike(fresh_net()), unlike(fresh_net())
     expected = modes(model)
-    found = train(batches_of(compiled(model)), model)
-    assert found == train(batches_of(other), other)
+    found = train(by_loader(compiled(model)), model)
+    assert found == train(by_loader(other), other)
     assert len(found) >= 6
     assert all(each == expected for _, each in found)
     assert same_tensors(model.state_dict(), other.state_dict())

@@ -104,17 +104,6 @@ def test_exact_draws_are_systematic_samples_with_the_papers_odds(stream, capacit
         assert rows.tolist() == expected
 
 
-def test_the_hardest_of_a_window_is_always_taken_by_an_exact_draw():
-    # odds of 1 / 1024 on average, but for one that exceeds all others by far
-    history = sb.selectors.History(1024)
-    losses = torch.cat((torch.zeros(1023), torch.ones(1)))
-    history.file(losses)
-    selector, _ = start(2, "exact", batch=1, window=1024)
-    for seed in range(20):
-        generator = torch.Generator().manual_seed(seed)
-        assert selector.select(losses, history, generator).rows.tolist() == [1023]
-
-
 # few values, so that zeros, ties and infinite ones meet
 values = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 3.0, torch.inf]) | st.floats(0, 10, width=32)
 windows = st.lists(values, min_size=1, max_size=30)
@@ -131,16 +120,6 @@ def test_rows_and_weights_are_the_papers(scores, bias, seed):
     if bias:
         assert weights.dtype == torch.float32
         assert weights.tolist() == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("scores", [[0.0] * 10, [-1.0] * 10, [3.0] * 10, [torch.inf] * 10])
-def test_where_no_score_stands_out_all_are_alike_and_weigh_1(scores):
-    found = set()
-    for seed in range(50):
-        rows, weights = draw(sb.selectors.Proportional(), scores, seed=seed)
-        assert weights.tolist() == [1.0] * 4
-        found |= set(rows.tolist())
-    assert found == set(range(10))
 
 
 def test_scores_beyond_single_precision_s_sums_are_drawn_in_proportion():

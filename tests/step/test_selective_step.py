@@ -6,8 +6,8 @@ from typing import Any
 import fixture_steps as nets
 import pytest
 import torch
-from fixture_cheap import Coarse
 from fixture_damage import refuse_all
+from fixture_pipelined import Coarse
 from torch import Tensor, nn
 from torch.nn import functional
 

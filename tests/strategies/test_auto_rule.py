@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import given_up as plainly_given_up
+from reference import given_up as plainly_given_up
 
 import selective_backprop as sb
 from selective_backprop.strategies._auto import rule

@@ -31,7 +31,7 @@ MADE: dict[str, Callable[[], sb.Strategy]] = {
     "proxy_sb": proxy,
     "pruned": lambda: sb.pruned(subset()),
     "rho_loss": lambda: sb.rho_loss(torch.linspace(0.0, 1.0, EXAMPLES), 1 / 3),
-    **{name: getattr(sb, name) for name in ("auto", "drop_zero", "easy_skip", "infobatch")},
+    **{name: getattr(sb, name) for name in ("auto", "easy_skip", "infobatch")},
     **{name: getattr(sb, name) for name in ("kakurenbo", "tail_sft", "traditional")},
 }
 

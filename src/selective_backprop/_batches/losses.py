@@ -49,7 +49,6 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
 
 
 def is_plainly_torchs(loss_fn: LossFunction) -> bool:
-    """Return whether a loss is one of torch's modules and not compiled."""
     known = type(loss_fn).__module__ == nn.modules.loss.__name__
     return known and getattr(loss_fn, "_compiled_call_impl", None) is None
 
@@ -69,7 +68,6 @@ def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 
 def option(loss_fn: LossFunction | None, name: str) -> Any:
-    """Return an attribute of a loss, or a keyword of a partial function; None if there is none."""
     loss_fn = uncompiled(loss_fn)
     if isinstance(loss_fn, functools.partial):
         return loss_fn.keywords.get(name)
@@ -105,8 +103,8 @@ def lacks_target(
 ) -> Bool[Tensor, " row"] | None:
     """Return which rows have no target but ignored ones; None if rows do not have one loss each.
 
-    A target is ignored if it is the class index that the loss ignores. If `ignored` is None, this
-    is torch's default, and the loss must be 0. It is also ignored if it is NaN and the loss is 0.
+    Ignored is the class index `ignored`; with None, torch's default if the loss is 0, too. So is
+    a NaN if the loss is 0.
     """
     tensors = isinstance(losses, Tensor) and isinstance(targets, Tensor)
     if not tensors or targets.is_nested or losses.ndim != 1 or targets.shape[:1] != losses.shape:
@@ -129,9 +127,8 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
     if found == crossed:
         raise LossError(
             f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
-            f"to {tuple(found)}, so each output was compared with the targets of all rows. Give "
-            "both the same shape: squeeze the outputs, or unsqueeze the targets. If your loop "
-            f"squeezes the outputs, pass {SQUEEZED}"
+            f"to {tuple(found)}: each output was compared with the targets of all rows. Give both "
+            f"the same shape. If your loop squeezes the outputs, pass {SQUEEZED}"
         )
 
 
@@ -141,23 +138,16 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(
-            f"the loss is a scalar; one loss per example is needed. {ADVICE} If you wrote the loss "
-            "function, let it return one loss per example, and take the mean in your loop. If the "
-            "loss compares the examples of a batch, as a contrastive loss does, let losses= return "
-            "the term that each example adds to it: its row of the cross-entropy of similarities."
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} If the loss compares "
+            "the examples of a batch, as a contrastive loss does, let losses= return the term that "
+            "each example adds to it"
         )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"
-        several = ""
-        if losses.ndim == 1 and candidates and losses.shape[0] % candidates == 0:
-            terms = losses.shape[0] // candidates
-            several = (
-                f" If these are {terms} tokens, pixels or views of each example, give them an axis "
-                "of their own: they are then averaged."
-            )
         raise LossError(
             f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
-            f"needed. {ADVICE}{several}"
+            f"needed. {ADVICE} Give tokens, pixels or views an axis of their own, then they are "
+            "averaged"
         )
     if type(losses) is not Tensor:  # so that states hold no subclass
         losses = losses.as_subclass(Tensor)
@@ -220,9 +210,8 @@ class UnreducedLoss:
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
-                    f"The last axis of outputs {tuple(outputs.shape)} seems to be the classes, but "
-                    "torch needs classes on the second axis. Pass outputs=callable(model, batch) "
-                    "-> (logits.movedim(-1, 1), targets)."
+                    f"torch needs classes on the second axis of {tuple(outputs.shape)}: pass "
+                    "outputs=callable(model, batch) -> (logits.movedim(-1, 1), targets)."
                 )
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
@@ -334,7 +323,6 @@ class ExampleLosses:
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        """Return one loss per example; `check_losses` rejects anything else that is returned."""
         outputs, targets = (self.outputs or apply_to_pair)(model, batch)
         loss = self.unreduced
         losses = loss.of_positions(outputs, targets)
@@ -349,7 +337,6 @@ class ExampleLosses:
 
     @property
     def unreduced(self) -> UnreducedLoss:
-        """The loss function with its present settings."""
         latest = self._latest
         if latest is not None:
             given = latest.given
@@ -369,9 +356,9 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     if not listed or len(batch) != 2:
         found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
         raise LossError(
-            f"the batch is a {found}, not a pair (inputs, targets), so it is not known how to call "
-            "the model. Pass losses=callable(model, batch) -> one loss per example, or "
-            "outputs=callable(model, batch) -> (outputs, targets)."
+            f"the batch is a {found}, not a pair (inputs, targets). Pass losses=callable(model, "
+            "batch) -> one loss per example, or outputs=callable(model, batch) -> (outputs, "
+            "targets)"
         )
     return model(batch[0]), batch[1]
 
@@ -384,7 +371,6 @@ def find_losses(
     average: Average = average_examples,
     marks: bool = True,
 ) -> LossesOf:
-    """Return a function that computes one loss per example; see `ExampleLosses` for `marks`."""
     if losses is not None:
         return losses
     if loss_fn is None:
@@ -401,10 +387,9 @@ def warn_of_mixtures(batch: Any) -> None:
     """Warn if a batch that was loaded by index has targets as MixUp or CutMix makes them."""
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
-            "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
-            "function does. This strategy remembers examples by index, so it would file the loss "
-            "of a mixture under one of the two. Mix the batches that the loader yields, and use a "
-            "strategy that scores candidates, such as selective_backprop."
+            "the targets look mixed from two examples each (MixUp, CutMix), but the strategy files "
+            "each loss under one example. Mix the batches that the loader yields, and use a "
+            "strategy that scores candidates, such as selective_backprop"
         )
 
 

@@ -164,5 +164,4 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 
 def on_device(state: Any, device: torch.device | None) -> Any:
-    """Return a state with its tensors on `device`; None leaves them where they are."""
     return state if device is None else move_batch(state, device)

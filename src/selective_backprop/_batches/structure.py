@@ -8,8 +8,8 @@ import copy
 import dataclasses
 import operator
 from collections import UserDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from itertools import starmap
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from selective_backprop._core.errors import BatchError, warn
+from selective_backprop._core.errors import BatchError
 from selective_backprop._core.options import Padding
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
@@ -50,7 +50,8 @@ def _parts(value: Any) -> Sequence[tuple[Any, Any]] | None:
     if isinstance(value, (list, tuple)):
         if hasattr(kind, "_fields"):
             return [*zip(kind._fields, value, strict=True)]
-        return [*enumerate(value)] if _is_structure(value) else None
+        tensors = [part for part in value if type(part) is Tensor and part.ndim]  # nearly always
+        return [*enumerate(value)] if tensors or _is_structure(value) else None
     if not dataclasses.is_dataclass(kind):
         return None
     fields = dataclasses.fields(kind)
@@ -77,7 +78,6 @@ def _lists_numbers(value: Any) -> bool:
 
 
 def _are_tensors(batch: Any) -> bool:
-    """Return whether a batch is a list or tuple of plain tensors with rows, as nearly all are."""
     if type(batch) not in (list, tuple) or not batch:
         return False
     return all(
@@ -87,13 +87,11 @@ def _are_tensors(batch: Any) -> bool:
 
 
 def named_leaves(batch: Any, path: str = "") -> list[tuple[str, Any]]:
-    parts: Iterable[tuple[Any, Any]] | None
-    listed = type(batch) in (list, tuple) and len(batch)
-    if listed and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
-        parts = enumerate(batch)  # nearly always
-    elif (parts := _parts(batch)) is None:
+    listed = type(batch) in (list, tuple) and {*map(type, batch)} == {Tensor}  # nearly always
+    parts = enumerate(batch) if listed and all(leaf.ndim for leaf in batch) else _parts(batch)
+    if parts is None:
         return [(path, batch)]
-    places = ((f"{path}.{key}" if path else str(key), part) for key, part in parts)
+    places = [(f"{path}.{key}" if path else str(key), part) for key, part in parts]
     return [
         leaf
         for place, part in places
@@ -114,12 +112,11 @@ def list_tensors(batch: Any) -> list[Tensor]:
 
 def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
     """Return the batch with the next of `leaves` in place of each of its leaves."""
-    if _are_tensors(batch):
-        return type(batch)([next(leaves) for _ in batch])
-    parts = _parts(batch)
-    if parts is None:
+    if (parts := _parts(batch)) is None:
         return next(leaves)
-    named = {key: _rebuild(part, leaves) for key, part in parts}
+    named = {
+        key: next(leaves) if type(part) is Tensor else _rebuild(part, leaves) for key, part in parts
+    }
     kind: Any = type(batch)
     if isinstance(batch, (list, tuple)):
         return kind(*named.values()) if hasattr(kind, "_fields") else kind(named.values())
@@ -140,13 +137,18 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
     return clone
 
 
-def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
-    def apply(_: str, leaf: Any) -> Any:
-        if _lists_numbers(leaf):
-            return type(leaf)([*map(function, leaf)])
-        return function(leaf) if isinstance(leaf, Tensor) else leaf
+def map_tensors(function: Callable[[Any], Any], batch: Any, kinds: Any = Tensor) -> Any:
+    """Return the batch with what a function makes of its tensors; itself if it changes none."""
 
-    return _rebuild(batch, starmap(apply, named_leaves(batch)))
+    def change(leaf: Any) -> Any:
+        if _lists_numbers(leaf):
+            changed = [*map(function, leaf)]
+            return leaf if all(map(operator.is_, changed, leaf)) else type(leaf)(changed)
+        return function(leaf) if isinstance(leaf, kinds) else leaf
+
+    leaves = list_leaves(batch)
+    changed = [*map(change, leaves)]
+    return batch if all(map(operator.is_, changed, leaves)) else _rebuild(batch, iter(changed))
 
 
 def move_batch(batch: Any, device: torch.device) -> Any:
@@ -157,17 +159,10 @@ def move_batch(batch: Any, device: torch.device) -> Any:
         return batch  # nearly always on a CPU
 
     def move(leaf: Any) -> Any:
-        if _lists_numbers(leaf):
-            moved = [*map(move, leaf)]
-            return leaf if all(map(operator.is_, moved, leaf)) else type(leaf)(moved)
         tensor = leaf.data if isinstance(leaf, PackedSequence) else leaf
-        if not isinstance(tensor, Tensor) or tensor.device == device:
-            return leaf
-        return leaf.to(device, non_blocking=tensor.is_pinned())
+        return leaf if tensor.device == device else leaf.to(device, non_blocking=tensor.is_pinned())
 
-    leaves = list_leaves(batch)
-    moved = [*map(move, leaves)]
-    return batch if all(map(operator.is_, moved, leaves)) else _rebuild(batch, iter(moved))
+    return map_tensors(move, batch, (Tensor, PackedSequence))
 
 
 def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
@@ -178,10 +173,9 @@ def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
 def count_rows(
     batch: Any, layout: Layout, expected: int | None = None, *, every: bool = True
 ) -> int:
-    """Return how many rows a batch has, and check that all of its leaves agree.
+    """Return how many rows a batch has: those of the first tensor, or `expected` indices.
 
-    Each leaf must have as many rows as the first tensor or `expected`, the number of indices that
-    were loaded. If not `every` leaf must, one is enough, and a batch may have none with rows.
+    Every leaf must have as many. If not `every`, one is enough, and there may be none with rows.
     """
     if type(batch) in (list, tuple) and {*map(type, batch)} == {Tensor} and not layout.whole:
         size = batch[0].shape[:1] if expected is None else (expected,)
@@ -190,20 +184,19 @@ def count_rows(
             for leaf in batch
         ):
             return size[0]  # nearly always
-    leaves = [leaf for leaf in named_leaves(batch) if leaf[0] not in layout.whole]
+    some, found = expected is not None and not every, []
+    for path, leaf in named_leaves(batch):
+        with suppress(BatchError) if some else nullcontext():
+            if path not in layout.whole and (size := row_count(path, leaf)) is not None:
+                found.append((path, leaf, size))
     if expected is not None and not every:
-        sizes: set[Any] = set()
-        for leaf in leaves:
-            with suppress(BatchError):
-                sizes.add(row_count(*leaf))
-        if (others := sizes - {None}) and expected not in others:
+        if (sizes := {size for *_, size in found}) and expected not in sizes:
             raise BatchError(
-                f"the items of the batch have {' or '.join(map(str, sorted(others)))} rows, but "
+                f"the items of the batch have {' or '.join(map(str, sorted(sizes)))} rows, but "
                 f"the list of indices that was loaded has {expected}. The collate function must "
                 "leave out no example"
             )
         return expected
-    found = [(*leaf, size) for leaf in leaves if (size := row_count(*leaf)) is not None]
     tensors = [(name_of(path), size) for path, leaf, size in found if isinstance(leaf, Tensor)]
     if not tensors:
         raise BatchError(
@@ -229,7 +222,6 @@ def count_rows(
 
 
 def rows_elsewhere(axis: int) -> str:
-    """Return what to do if the rows of a leaf are on another axis than the first."""
     swap = f".transpose(0, {axis})"
     return (
         f"If its rows are on axis {axis}, put {swap} of it into the batch and undo it in the model."
@@ -238,8 +230,7 @@ def rows_elsewhere(axis: int) -> str:
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
     """Refuse paths that a batch lacks and, if it `takes` rows, batches that cannot have others."""
-    leaves = named_leaves(batch)
-    found = [path for path, _ in leaves]
+    found = [path for path, _ in named_leaves(batch)]
     padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
     for option, paths in (("whole", layout.whole), ("pad", padded)):
         if lost := sorted(set(paths) - set(found)):
@@ -256,19 +247,6 @@ def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
         raise BatchError(
             f"a {kind} with other rows cannot be made ({error}): return a dict. {BEFORE_LOADING}"
         ) from error
-    for path, leaf in leaves:
-        if path not in layout.whole and _holds_more(leaf):
-            warn(
-                f"{name_of(path)} is a {type(leaf).__name__}, but chosen rows are plain numbers, "
-                "without what else it holds. Let the collate function return plain tensors"
-            )
-
-
-def _holds_more(leaf: Any) -> bool:
-    """Return whether a leaf is of a subclass of tensors or arrays that holds more than values."""
-    if isinstance(leaf, np.ndarray):
-        return type(leaf) is not np.ndarray
-    return isinstance(leaf, Tensor) and type(leaf) is not Tensor and bool(vars(leaf))
 
 
 def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
@@ -286,11 +264,7 @@ def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
 
 
 def join_rows(batches: Sequence[Any], layout: Layout, rows: Sequence[Tensor] | None = None) -> Any:
-    """Return one batch made of some rows of several batches of the same structure.
-
-    `rows` holds the positions of the wanted rows of each batch; None takes all rows. Only these are
-    copied, each once, into a tensor of the same memory format.
-    """
+    """Return one batch of the `rows`, by position in each batch; None takes all rows."""
     first, *others = columns = [dict(named_leaves(batch)) for batch in batches]
     for other in others:
         if other.keys() != first.keys():
@@ -316,16 +290,15 @@ def _join_leaves(
             f"{name_of(path)} is {' or '.join(sorted(kinds))}"
         )
     # not only the first leaf: it may be the empty list of a batch without rows
-    if all(row_count(path, leaf) is None for leaf in leaves):
+    if {row_count(path, leaf) for leaf in leaves} == {None}:
         return _join_wholes(path, leaves)
     kind = type(leaves[0])
     if not issubclass(kind, (list, tuple)):
         leaves = _pad_to_equal(path, leaves, layout)
     if isinstance(leaves[0], Tensor):
         # Waiting rows of a saved state are plain tensors.
-        known = (type(each) for each in leaves if not _holds_more(each))
-        joined = _join_tensors(leaves, rows)
-        return joined.as_subclass(next((each for each in known if each is not Tensor), Tensor))
+        own = next((kind for kind in map(type, leaves) if kind is not Tensor), Tensor)
+        return _join_tensors(leaves, rows).as_subclass(own)
     picks = [range(len(leaf)) for leaf in leaves] if rows is None else [r.tolist() for r in rows]
     pairs = [*zip(leaves, picks, strict=True)]
     if issubclass(kind, (list, tuple)):
@@ -419,6 +392,10 @@ def row_count(path: str, leaf: Any) -> int | None:
     kind = f"a {type(leaf).__name__}"
     if isinstance(leaf, Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
         kind = "a nested tensor" if leaf.is_nested else f"a {leaf.layout} tensor"
+    elif type(leaf) not in (Tensor, np.ndarray) and (
+        isinstance(leaf, np.ndarray) or (isinstance(leaf, Tensor) and vars(leaf))
+    ):
+        kind += " that holds more than numbers"
     elif isinstance(leaf, (Tensor, np.ndarray)):
         return leaf.shape[0] if leaf.ndim else None
     elif isinstance(leaf, (list, tuple)) and not isinstance(leaf, PackedSequence):
@@ -428,7 +405,7 @@ def row_count(path: str, leaf: Any) -> int | None:
     whole = f" If it is the same in every batch, pass whole={{{path!r}}}." if path else ""
     raise BatchError(
         f"{name_of(path)} is {kind}, from which rows cannot be taken. Let the collate function "
-        f"return tensors in tuples, lists or mappings.{whole} {BEFORE_LOADING}"
+        f"return plain tensors in tuples, lists or mappings.{whole} {BEFORE_LOADING}"
     )
 
 

@@ -44,10 +44,7 @@ def installing(extra: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Give a `SelectionWarning` at the line of user code that called the package's outermost frame.
-
-    Frames of torch or of a framework may lie between the package's own.
-    """
+    """Give a `SelectionWarning` at the user's line that called the package's outermost frame."""
     found = frame = sys._getframe(1)
     while frame is not None:  # to the end: the last match is the outermost
         name = frame.f_globals.get("__name__", "")

@@ -54,7 +54,6 @@ class RandomStreams(NamedTuple):
 
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
-    """Run the body, then restore torch's, NumPy's and Python's random streams."""
     # Not by `RandomStreams`, whose tensor takes 30 µs at every pass.
     state, legacy, own = torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()
     gpu = None
@@ -74,11 +73,9 @@ class KeptModel:
     """Save the modes and buffers of a model before a forward pass, and restore them after it.
 
     A pass may change small buffers in place, and bind buffers anew. A lazy module may make its
-    buffers, which stay. An error refuses buffers that get other memory, and changes in place of
-    buffers that are not saved, of more than 1 MiB or with gaps in memory.
-
-    DDP inside the model broadcasts no buffers during the pass: the other ranks may run none, and
-    DDP would leave out its next broadcast.
+    buffers, which stay. Refused are buffers that get other memory, and changes in place of those
+    that are not saved, of more than 1 MiB or with gaps. DDP inside the model broadcasts no buffers
+    during the pass: other ranks may run none, and its next broadcast would be left out.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -100,8 +97,8 @@ class KeptModel:
             for each in modules
         }
         held = [b for each in modules for b in each._buffers.values() if b is not None]
+        self._lazy = any(map(is_lazy, held))
         made = [buffer for buffer in held if not is_lazy(buffer)]
-        self._lazy = len(made) < len(held)
         self._plain = [buffer for buffer in made if _is_plain(buffer)]
         self._memory = [buffer.data for buffer in self._plain]  # autograd counts no change of it
         self._small: dict[torch.device, list[Tensor]] = {}  # the bytes of those of up to 1 MiB
@@ -117,14 +114,6 @@ class KeptModel:
             id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
         }
         return places == self._places and all(map(Tensor.is_set_to, self._plain, self._memory))
-
-    def _bind(self, modules: Sequence[nn.Module]) -> None:
-        """Give modules the buffers that they had."""
-        for module in modules:
-            buffers, unsaved = self._bound[id(module)]
-            module._buffers.clear()
-            module._buffers.update(buffers)
-            module._non_persistent_buffers_set = set(unsaved)
 
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
@@ -149,8 +138,12 @@ class KeptModel:
                 object.__setattr__(module, "training", True)
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
-            if rebound := not self._stays(modules):
-                self._bind(modules)
+            rebound = not self._stays(modules)
+            for module in modules if rebound else ():
+                buffers, unsaved = self._bound[id(module)]
+                module._buffers.clear()
+                module._buffers.update(buffers)
+                module._non_persistent_buffers_set = set(unsaved)
             for pieces, image in zip(self._small.values(), images, strict=True):
                 saved = image.split([*map(Tensor.numel, pieces)])
                 with torch.inference_mode():  # outside, inference tensors cannot be written
@@ -179,8 +172,7 @@ def uncached_autocast(
 ) -> torch.autocast | nullcontext[None]:
     """Return a context of autocast to `dtype`, or else of the user's, that caches no weights.
 
-    PyTorch before pull request 165068 also caches weights cast under `no_grad`, which have no
-    gradient. A training forward in the same autocast region would use them and train nothing.
+    Cached under `no_grad`, they have no gradient: a later training forward would train nothing.
     """
     kind = "cpu" if device is None else device.type
     if dtype is None:

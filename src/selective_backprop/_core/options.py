@@ -106,14 +106,12 @@ def settle(specification: object, check: Callable[..., Any], *names: str, **boun
 
 
 def _unwrapped(value: Any) -> Any:
-    """Return the value in a NumPy scalar, or in an array or tensor without axes."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def find_device(
     model: nn.Module | None, device: torch.device | str | int | None
 ) -> torch.device | None:
-    """Return the device that batches are moved to: the one given, else the model's, if any."""
     module = model if isinstance(model, nn.Module) else nn.Module()
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if tensor.is_meta:
@@ -134,7 +132,6 @@ def find_device(
 
 
 def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
-    """Return a set of paths within a batch; refuse a string, whose letters would be paths."""
     if isinstance(paths, str):
         raise ConfigurationError(f"{option}={paths!r}: write a set of paths, {{{paths!r}}}")
     return frozenset(paths)

@@ -174,7 +174,6 @@ def _show(value: Any) -> str:
 
 
 def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -> None:
-    """Refuse a saved state of a loader or step that was built differently from this one."""
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:
         name = f"Selective{kind.capitalize()}"

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
 
 

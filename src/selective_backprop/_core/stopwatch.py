@@ -2,8 +2,9 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +17,7 @@ class Stopwatch:
 
     `SelectiveLoader(stopwatch=…)` times its own phases; measure those of your loop with `phase`.
     Time outside all phases counts for `"other"`. A phase inside another one pauses the outer one.
-
-    On a CUDA device, phases begin and end where the device gets to them: time in which it waits for
-    the host counts for the phase that it waits for. Only reading the seconds waits for the device.
+    On a CUDA device, phases begin and end where the device gets to them. Only reading waits for it.
 
     Args:
         device: the device that trains. On a CUDA device, the work of its current stream is timed.
@@ -53,12 +52,22 @@ class Stopwatch:
         self._seconds = dict(seconds)
         self._open.clear()
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def phase(self, name: str) -> Generator[None]:
         """Return a context manager that adds the time of its body to the phase `name`.
 
         Before `start` and after `stop`, it counts nothing.
         """
-        return Phase(self, name)
+        outer = self._phase
+        if outer is not None:
+            self._charge()
+            self._phase = name
+        try:
+            yield
+        finally:
+            if outer is not None and self._phase is not None:  # None if the body stopped the watch
+                self._charge()
+                self._phase = outer
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -91,33 +100,11 @@ class Stopwatch:
             self._read()
 
     def _read(self) -> None:
-        """Add up the phases that the device has ended."""
         while self._open and (self._cuda is None or self._open[0][2].query()):
             phase, begun, ended = self._open.popleft()
             took = ended - begun if self._cuda is None else 1e-3 * begun.elapsed_time(ended)
             self._seconds[phase] = self._seconds.get(phase, 0.0) + took
 
 
-class Phase(AbstractContextManager[None]):
-    def __init__(self, stopwatch: Stopwatch, name: str) -> None:
-        self._stopwatch = stopwatch
-        self._name = name
-        self._outer: list[str | None] = []  # the phase around each body that runs
-
-    def __enter__(self) -> None:
-        watch = self._stopwatch
-        self._outer.append(watch._phase)
-        if watch._phase is not None:
-            watch._charge()
-            watch._phase = self._name
-
-    def __exit__(self, *raised: object) -> None:
-        watch, outer = self._stopwatch, self._outer.pop()
-        if outer is not None and watch._phase is not None:  # None if the body stopped the watch
-            watch._charge()
-            watch._phase = outer
-
-
-def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
-    """Return a context that adds the time of each body to a phase, if there is a stopwatch."""
-    return nullcontext() if stopwatch is None else stopwatch.phase(phase)
+def charged(stopwatch: Stopwatch | None, phase: str) -> Callable[[], AbstractContextManager[None]]:
+    return nullcontext if stopwatch is None else partial(stopwatch.phase, phase)

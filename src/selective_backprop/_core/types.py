@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from typing import Annotated as Bool
-    from typing import Annotated as Float
-    from typing import Annotated as Float32
-    from typing import Annotated as Float64
-    from typing import Annotated as Int
-    from typing import Annotated as Int32
-    from typing import Annotated as Int64
-    from typing import Annotated as Num
-    from typing import Annotated as UInt8
-elif sys.modules.get("jaxtyping"):
+if not TYPE_CHECKING and sys.modules.get("jaxtyping"):
     from jaxtyping import Bool, Float, Float32, Float64, Int, Int32, Int64, Num, UInt8
 else:
     Bool = Float = Float32 = Float64 = Int = Int32 = Int64 = Num = UInt8 = Annotated

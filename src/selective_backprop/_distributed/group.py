@@ -1,41 +1,41 @@
-"""The processes that train together, and how each of them gathers the messages of all."""
+"""The processes that train together, and what they send one another.
+
+They send once how they were built, and new scores at each training batch.
+"""
 
 import atexit
+import hashlib
+import json
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from enum import IntEnum
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, distributed
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 
+CPU = torch.device("cpu")
 MOST_AT_EXIT = 5.0  # seconds; gloo's thread takes microseconds, unless the machine is busy
 MOST_AT_ONCE = 2**20  # rows of all ranks together in one message; more are sent in pieces
-
-
-@dataclass(frozen=True)
-class Alone:
-    rank: int = 0
-    size: int = 1
+HEAD = 5  # numbers that stand before the scores: their count, and a `Head`
 
 
 @dataclass(frozen=True)
 class Group:
-    """One of several processes that train one model, each on its own shard of the data."""
+    """One of the processes that train one model, each on its own shard of the data."""
 
-    rank: int
-    size: int  # at least 2
-    device: torch.device  # of the messages
+    rank: int = 0
+    size: int = 1
+    device: torch.device = CPU  # of the messages
     members: Any = None  # torch's process group; None for all processes
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
-        """Return the messages of all ranks, `[rank, ...]`, of one shape and type.
-
-        `doing` says in error messages what this rank does, such as "opens epoch 3".
-        """
+        """Return the messages of all ranks, `[rank, ...]`; `doing` is for error messages."""
         return self.send(message, doing)()
 
     def send(self, message: Tensor, doing: str) -> Callable[[], Tensor]:
@@ -55,9 +55,8 @@ class Group:
                 others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
                 raise LoaderError(
                     f"rank {self.rank}, which {doing}, waited {time.monotonic() - begun:.1f} s for "
-                    f"rank {others}: a rank has died, or took longer than the process group's "
-                    "timeout. Look for the first error in the outputs of all ranks. If a rank may "
-                    "take that long, pass a longer timeout= to init_process_group. Torch says: "
+                    f"rank {others}: one has died (its output says why), or took longer than the "
+                    "timeout= of init_process_group, which you can raise. Torch says: "
                     f"{str(error).splitlines()[0]}"
                 ) from error
 
@@ -72,10 +71,7 @@ class Group:
         return arrive
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield the rows of all ranks in pieces, each with its rank and its place there.
-
-        The order is the same on every rank. `counts` are the numbers of rows of all ranks.
-        """
+        """Yield the rows of all ranks in pieces, in one order, each with its rank and place."""
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):
             length = min(most, max(counts) - start)
@@ -89,9 +85,6 @@ class Group:
                     yield rank, start, piece[:own]
 
 
-Ranks: TypeAlias = Alone | Group
-
-
 # Tensors given to gloo, a view of each, and how often each was held before it was sent.
 _kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 
@@ -99,10 +92,9 @@ _kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 def _keep(tensors: list[Tensor]) -> None:
     """Keep tensors that are about to be sent until a later call finds that gloo released them.
 
-    A thread of gloo releases a sent tensor a moment after the caller goes on, and needs Python's
-    lock if only Python holds the tensor besides. If a model under DDP, the last owner of the
-    process group, is freed in that moment, it waits for the thread while it holds the lock, for
-    ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
+    A thread of gloo releases a sent tensor a moment later, and needs Python's lock if only Python
+    holds the tensor besides. If a model under DDP, the last owner of the process group, is freed in
+    that moment, both wait for ever (pytorch/pytorch#56297). A view makes gloo need no lock.
     """
     _forget_sent()
     for tensor in tensors:
@@ -118,11 +110,7 @@ def _forget_sent() -> None:
 
 @atexit.register
 def _wait_for_gloo() -> None:
-    """Wait until gloo has released the last tensors, for some seconds at most.
-
-    Python ends every thread that asks for its lock at shutdown. If that is gloo's, which releases a
-    tensor, the process aborts.
-    """
+    """Wait until gloo has released the last tensors: at shutdown, it would abort the process."""
     until = time.monotonic() + MOST_AT_EXIT
     _forget_sent()
     while _kept and time.monotonic() < until:
@@ -135,19 +123,17 @@ def _holders(tensor: Tensor) -> int:
     return getattr(tensor, "_use_count", lambda: 0)()
 
 
-def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
+def find_ranks(members: Any = None, device: torch.device | None = None) -> Group:
     """Return the processes that train together; messages are on `device` if not on the CPU."""
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:
-            return Alone()
+            return Group()
         raise ConfigurationError(
-            "process_group= was given, but no process group is running: call "
-            "torch.distributed.init_process_group() first, or train alone without process_group="
+            "process_group= was given, but none is running: call init_process_group() first"
         )
     if members is distributed.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(
-            "this process does not belong to process_group=; pass the group that shares the data "
-            "with this process"
+            "this process does not belong to process_group=; pass a group that it belongs to"
         )
     if not isinstance(members, distributed.ProcessGroup | None):
         raise ConfigurationError(
@@ -156,7 +142,7 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
         )
     size = distributed.get_world_size(members)
     if size == 1:
-        return Alone()
+        return Group()
     return Group(distributed.get_rank(members), size, _device_of(members, device), members)
 
 
@@ -168,6 +154,109 @@ def _device_of(members: Any, device: torch.device | None) -> torch.device:
     if device is not None and own is not None and (own == "nccl" or "cpu" not in backends):
         return device
     if "cpu" in backends:
-        return torch.device("cpu")
+        return CPU
     kind = next(iter(backends))
     return torch.device(kind, torch.get_device_module(kind).current_device())
+
+
+class Status(IntEnum):
+    READY = 0  # holds a full training batch
+    ENDED = 1  # has none left in this epoch
+    FAILED = 2  # is about to raise
+    OPENING = 3  # begins an epoch
+
+
+class Head(NamedTuple):
+    status: Status
+    epoch: int
+    exchanges: int  # exchanges in this epoch before this one
+    drawn: int = 0  # candidate batches since training began
+
+    @property
+    def place(self) -> tuple[bool, int, int]:
+        """What must be the same on all ranks."""
+        return self.status is Status.OPENING, self.epoch, self.exchanges
+
+    def __str__(self) -> str:
+        if self.status is Status.OPENING:
+            return f"opens epoch {self.epoch}"
+        return f"is at exchange {self.exchanges} of epoch {self.epoch}"
+
+
+Swapped: TypeAlias = tuple[list[Head], list[Tensor]]  # the heads and scores of all ranks
+
+
+class Exchange:
+    """One all-gather of a message from each rank: `rows + 5` numbers of 4 bytes.
+
+    These are the number of scores, the head, and the scores' bits as float32.
+    """
+
+    def __init__(self, group: Group, rows: int) -> None:
+        self.group, self.rows = group, rows  # as many rows on all ranks
+
+    def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
+        """Send a head and up to `rows` scores; return a function that waits for those of all."""
+        message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
+        count = 0
+        for piece in scores:
+            bits = piece.detach().to(torch.float32).contiguous().view(torch.int32)
+            message[HEAD + count : HEAD + count + len(bits)] = bits
+            count += len(bits)
+        numbers = [number % 2**31 for number in (count, *head)]
+        # copied without waiting for the device
+        message[:HEAD].copy_(torch.tensor(numbers, dtype=torch.int32), non_blocking=True)
+        return partial(self._read, self.group.send(message, str(head)))
+
+    def _read(self, arrive: Callable[[], Tensor]) -> Swapped:
+        gathered = arrive()
+        numbers = gathered[:, :HEAD].tolist()
+        heads = [Head(Status(status), *rest) for _, status, *rest in numbers]
+        scores = gathered[:, HEAD:].view(torch.float32)
+        self._check(heads)
+        return heads, [own[:count] for own, (count, *_) in zip(scores, numbers, strict=True)]
+
+    def _check(self, heads: list[Head]) -> None:
+        mine = heads[self.group.rank]
+        strayed = [rank for rank, head in enumerate(heads) if head.place != mine.place]
+        if strayed:
+            others = ", ".join(f"rank {rank} {heads[rank]}" for rank in strayed)
+            raise LoaderError(
+                f"the ranks are out of step: rank {self.group.rank} {mine}, {others}. All ranks "
+                "must ask for the same batches of the same loaders. Leave epochs early, number "
+                "epochs and load states in the same way on all ranks."
+            )
+        failed = [rank for rank, head in enumerate(heads) if head.status is Status.FAILED]
+        # A rank that failed itself is about to raise its own error.
+        if failed and mine.status is not Status.FAILED:
+            raise LoaderError(
+                f"rank {', '.join(map(str, failed))} of {self.group.size} failed, so no rank can "
+                "go on; see the failed rank's own error"
+            )
+
+
+def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
+    """Return each rank's numbers, below 2**64; refuse ranks that were not built alike."""
+    content = json.dumps({name: str(value) for name, value in built.items()}).encode()
+    # 63 bits, which fit into an int64 without a sign.
+    digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1
+    signed = (number - 2**64 * (number >= 2**63) for number in numbers)  # as an int64 holds them
+    message = torch.tensor([digest, len(content), *signed])
+    gathered = group.gather(message, "opens an epoch").tolist()
+    # Whole texts are sent only if digests differ: an epoch usually costs one short message.
+    if any(each[0] != digest for each in gathered):
+        texts = [b""] * group.size
+        own = torch.tensor(list(content), dtype=torch.uint8)
+        for rank, _, piece in group.gather_rows(own, [each[1] for each in gathered]):
+            texts[rank] += bytes(piece.tolist())
+        first, *others = (json.loads(text) for text in texts)
+        raise ConfigurationError(
+            next(
+                f"rank {rank} has {name}={other.get(name)}, rank 0 has {name}={first.get(name)}; "
+                "use the same value on all ranks, and load states of the same moment"
+                for rank, other in enumerate(others, start=1)
+                for name in first | other
+                if first.get(name) != other.get(name)
+            )
+        )
+    return [[number % 2**64 for number in each[2:]] for each in gathered]

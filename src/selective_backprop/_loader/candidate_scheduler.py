@@ -17,10 +17,9 @@ def end_of(scheduler: Any) -> int | None:
 class CandidateScheduler:
     """Step a learning-rate schedule as often as you would without selection.
 
-    A `SelectiveLoader` yields fewer batches than your data loader, so a schedule that took one step
-    for each would not come to its end. This wrapper makes it take one step for each batch of your
-    data loader, even if its examples are skipped. Call `scheduler.step()` after each training step,
-    as you would without the wrapper.
+    A `SelectiveLoader` yields fewer batches than your data loader. With this wrapper, a schedule
+    takes one step for each batch of your data loader, even if its examples are skipped. Call
+    `scheduler.step()` after each training step, as you would without the wrapper.
 
     Other attributes, such as `state_dict`, are those of your scheduler. If all examples of
     training's last batches are skipped, the schedule's last steps are not taken. With several
@@ -71,12 +70,9 @@ class CandidateScheduler:
             # With accumulation, loops may take a step of fewer batches at each epoch's end.
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
-                fitting = batches // max(1, self._end)  # batches for each of its steps
-                fits = fitting and batches // fitting == self._end
-                change = f"pass accumulation={fitting}" if fits else "correct epochs="
                 raise ConfigurationError(
                     f"{name} is made for {self._end} steps, but without selection the loader's "
-                    f"epochs= make {planned} steps: make it for {planned} steps, or {change}"
+                    f"epochs= make {planned} steps: correct one of them, or accumulation="
                 )
 
     def step(self) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from selective_backprop._batches.serialization import on_device, seal, unseal
-from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
-from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._pipeline.resume_point import Cursor, EpochStart, generators_of
-from selective_backprop._pipeline.stages import Pipeline, PipelineState
+from selective_backprop._core.saved_state import Saved, check_state, loaded
+from selective_backprop._core.stats import Stats
+from selective_backprop._pipeline.rows import Cursor, EpochStart, generators_of, put_back
+from selective_backprop._pipeline.stages import Pipeline
 
-STATE_VERSION = 17
+STATE_VERSION = 18
 HOST = torch.device("cpu")  # where indices are drawn
 
 
@@ -55,7 +55,6 @@ class LoaderState:
         return self._tally["candidates"] - self.counted["candidates"]
 
     def starts_at(self, epoch: int) -> EpochStart:
-        """Return what an epoch would start with if it began now."""
         cursor, lockstep = self._pipeline.cursor, self._pipeline.lockstep
         held = None if lockstep is None else lockstep.held
         buffers = cursor.buffer.counted, self._pipeline.buffer.state.counted
@@ -63,8 +62,7 @@ class LoaderState:
         return EpochStart(epoch, dict(self._tally), *buffers, *waiting)
 
     @property
-    def runs(self) -> EpochStart | None:
-        """What the running or interrupted epoch started with; None if there is none."""
+    def runs(self) -> EpochStart | None:  # also if it was interrupted
         return self.mid_epoch or self.start
 
     @property
@@ -99,7 +97,6 @@ class LoaderState:
         return pipeline.mid_epoch(start)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next epoch's number; give up an interrupted epoch with another number."""
         self.left = None
         if epoch != self.next_epoch:
             self.mid_epoch = None
@@ -113,43 +110,30 @@ class LoaderState:
             pipeline.lockstep.settle()
         if self.start is not None:
             mid_epoch = self._running(self.start)
+        generators = [each.get_state() for each in generators_of(self._loader)]
+        epoch = self.next_epoch if mid_epoch is None else mid_epoch.epoch
         return {
             "version": STATE_VERSION,
             "built": self._built,
-            "seed": pipeline.keys.seed[0],
-            "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.epoch,
             "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
-            "position": seal(pipeline.state),
-            "generators": [each.get_state() for each in generators_of(self._loader)],
-            "stats": dict(self._tally),
+            "position": seal((epoch, pipeline.state, generators)),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
 
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
         """Continue from a state; call `close` before anything is changed, once all was read."""
         check_state("loader", state, STATE_VERSION, self._built)
-        pipeline = self._pipeline
-        _, _, seed, epoch, begun, stream, position, generators, stats, own = Saved(state).fields(
-            *("version", "built", "seed", "next_epoch", "mid_epoch", "stream", "position"),
-            *("generators", "stats", "parts"),
-        )
-        counted = stats.record(Stats, **STATS_RANGES)
-        number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        stands, mid_epoch = unseal(position, PipelineState), None
-        stands = stands._replace(cursor=on_device(stands.cursor, HOST))
+        pipeline, mid_epoch = self._pipeline, None
+        names = "version", "built", "mid_epoch", "stream", "position", "parts"
+        _, _, begun, stream, position, own = Saved(state).fields(*names)
+        epoch, stands, generators = on_device(unseal(position, tuple), HOST)
         if begun.value is not None:
             mid_epoch = on_device(unseal(begun, EpochStart), HOST)._replace(stream=stream.value)
-            if mid_epoch.epoch != number:
-                raise epoch.refuse(f"{mid_epoch.epoch}, the epoch to be continued,")
         if mid_epoch is None or not pipeline.candidate_loader.reports:
             stream.nothing()
         elif not isinstance(stream.value, Mapping):
             raise stream.refuse("a mapping")
-        held, drawn = generators_of(self._loader), generators.items()
-        if len(held) != len(drawn):  # a sampler that makes its generator late also seeds it
-            held = drawn = []
-        streams = [each.random_state(one.device) for each, one in zip(drawn, held, strict=True)]
         stateful = self._stateful()
         states = dict(zip(stateful, own.fields(*stateful), strict=True))
         for name in ("history", "ledger", "label_noise"):  # they are on the device of the scores
@@ -158,18 +142,16 @@ class LoaderState:
                     moved = on_device(saved.value, pipeline.setup.device)
                 states[name] = Saved(moved, saved.path)
         with loaded(zip(stateful.values(), states.values(), strict=True)):
+            with position.inside():  # a generator may be on another device now
+                put_back(generators, self._loader)
             close()
-        for buffer in (pipeline.keys, pipeline.buffer):
-            buffer.seed_with(drawn_from)
-        for generator, own_stream in zip(held, streams, strict=True):
-            generator.set_state(own_stream)
-        pipeline.go_on(stands, counted)
+        pipeline.go_on(stands)
         if pipeline.memory is not None:
             pipeline.memory.close()
             if mid_epoch is not None:
                 # Losses recorded in this epoch are used from the next one on.
-                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, number)
-        self.next_epoch, self.mid_epoch, self.left = number, mid_epoch, None
+                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, epoch)
+        self.next_epoch, self.mid_epoch, self.left = epoch, mid_epoch, None
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts that have a state, by name; the most expensive to load comes last."""

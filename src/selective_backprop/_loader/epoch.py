@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._distributed.group import Group, find_ranks
+from selective_backprop._distributed.group import find_ranks
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch_sync import EpochHandshake
 from selective_backprop._loader.messages import Messages
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.options import Setup
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.draws import Selection
@@ -30,8 +29,7 @@ class Epochs:
         self._pipeline, self._state = pipeline, state
         self._length_planner = planner = LengthPlanner(pipeline.setup, pipeline)
         ranks = pipeline.setup.ranks
-        several = isinstance(ranks, Group)
-        self.handshake = EpochHandshake(ranks, pipeline, planner) if several else None
+        self.handshake = EpochHandshake(ranks, pipeline, planner) if ranks.size > 1 else None
         self._live: weakref.ref[Epoch] | None = None
         self._even: Tensor | None = None  # weights of 1
 
@@ -62,7 +60,12 @@ class Epochs:
             if self.loss is not None:
                 self.loss.close()
             if handshake is None:
-                refuse_if_late(pipeline.setup)
+                setup = pipeline.setup
+                if find_ranks(setup.process_group, setup.device).size > 1:
+                    raise ConfigurationError(
+                        "the loader was built before init_process_group(), so it does not know of "
+                        "the other processes. Build it afterwards"
+                    )
             else:
                 handshake.open(start, begun=mid_epoch is not None)
             running = pipeline.run(start.epoch, mid_epoch)  # named, so that `leave` finds it runs
@@ -75,7 +78,8 @@ class Epochs:
                     self.loss.refuse_if_unused()
             if handshake is not None:
                 handshake.close()  # before anything that may fail on one rank alone
-                pipeline.tally["beyond"] += handshake.beyond(state.candidates_seen)
+                beyond = handshake.own.candidates - state.candidates_seen  # which never came up
+                pipeline.tally["beyond"] += max(0, beyond)
             if self.loss is not None:
                 self.loss.close()
             self.messages.epoch_ends()
@@ -135,33 +139,27 @@ class Epochs:
 class Epoch(Iterator[Any]):
     """An iterator over one epoch, which begins when the first batch is taken.
 
-    Only the thread `scores_in` may take batches, because scoring changes the model's mode for a
-    moment; if it is None, the thread that takes the first batch must take all.
+    Only the thread `scores_in` may take batches, because scoring changes the model's mode; if it is
+    None, the thread that takes the first batch must take all.
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:
-        self._begin, self._thread, self._scores = begin, scores_in, scores_in is not None
+        self._begin, self._thread = begin, scores_in
         self._batches: Generator[Any] | None = None
         self._superseded = False
 
     def __next__(self) -> Any:
         if self._superseded:
             raise LoaderError(
-                "another iteration of this SelectiveLoader has begun, so this one has ended: both "
-                "would share the rows that wait for a batch. To iterate twice at a time, build two "
-                "SelectiveLoaders."
+                "another iteration of this SelectiveLoader has begun, so this one has ended: to "
+                "iterate twice at a time, build two SelectiveLoaders"
             )
         thread = threading.get_ident()
         if self._thread not in (None, thread):
             raise LoaderError(
-                f"thread {threading.current_thread().name!r} asked for a batch, but the loader was "
-                "built in another thread. This strategy scores with the model, so it must run in "
-                "the thread that trains. To read ahead, give the data loader workers instead "
-                "(num_workers=, prefetch_factor=). To train in another thread, build the "
-                "SelectiveLoader in it."
-                if self._scores
-                else "next() was called from a second thread, but one thread must take all batches "
-                "of an epoch"
+                "next() was called from a second thread, but one must take all batches of an "
+                "epoch; if the strategy scores with the model, it must be the thread that built "
+                "the loader. To read ahead, give the data loader workers (num_workers=)"
             )
         if self._batches is None:
             self._thread, self._batches = thread, self._begin(self)
@@ -172,12 +170,3 @@ class Epoch(Iterator[Any]):
             # an epoch that ended by itself goes on raising StopIteration, not an error
             self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
             self._batches.close()
-
-
-def refuse_if_late(setup: Setup) -> None:
-    """Refuse to go on alone if a process group was formed after the loader was built."""
-    if isinstance(find_ranks(setup.process_group, setup.device), Group):
-        raise ConfigurationError(
-            "the loader was built before init_process_group(), so it does not know of the other "
-            "processes. Build it afterwards"
-        )

@@ -1,38 +1,23 @@
 """Begin an epoch on all ranks: compare how they were built, and share what they know."""
 
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._distributed.group import Group
-from selective_backprop._distributed.messages import compare
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._distributed.group import Group, Status, compare
 from selective_backprop._pipeline.epoch_length import LengthPlanner
-from selective_backprop._pipeline.resume_point import EpochStart
+from selective_backprop._pipeline.rows import EpochStart
 from selective_backprop._pipeline.stages import Pipeline
 
 UNKNOWN = -1
 
 
-class RankState(NamedTuple):
-    """The state of a rank when an epoch begins; the first three are the same on all."""
-
-    epoch: int
-    filed: int  # number of scores that were ever filed in its history
-    begun: int  # whether the epoch was interrupted and is continued
-    seed: int
-    noted: int  # number of pending updates
-
-    def __str__(self) -> str:
-        verb = "continues" if self.begun else "begins"
-        return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
-
-
 class EpochForecast(NamedTuple):
     """What a rank expects of an epoch, once all ranks' updates are merged."""
 
-    failed: bool = True  # whether the rank is about to raise
     batches: int = UNKNOWN  # how many the rank would yield if it were alone
     candidates: int = UNKNOWN
     waiting: int = 0  # number of examples that wait from earlier epochs
@@ -55,30 +40,25 @@ class EpochHandshake:
             # ranks share scores by index, so an index must mean the same example on all ranks
             "examples": setup.source.examples if setup.remembers else None,
         }
-        self._met = False
-        self._own = self._least = EpochForecast()
+        self.own = self._least = EpochForecast()
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
         """Agree on the next epoch, and merge earlier updates unless it was `begun` before."""
-        self._own = self._least = EpochForecast()
-        self._lockstep.open(start.epoch, met=self._met)
-        openings = self._compare(start, begun)
-        self._met = True
-        for buffer in (self._pipeline.keys, self._pipeline.buffer):
-            buffer.seed_with(openings[0].seed)  # rank 0's
-        if self._memory is not None and not begun:
-            noted = [each.noted for each in openings]
-            self._memory.merge(self.group, noted, start.epoch)
-        failure = None
-        try:
-            self._own = self._foresee(start, begun)
-        except Exception as error:  # raised once the other ranks know of it
-            failure = error
-        own = torch.tensor(self._own, dtype=torch.int64)
-        forecasts = self.group.gather(own, f"opens epoch {start.epoch}").tolist()
-        if failure is not None:
-            raise failure
-        self._least = self._judge([EpochForecast(*each) for each in forecasts])
+        self._least = EpochForecast()
+        self._lockstep.open(start.epoch)
+        pipeline, memory = self._pipeline, self._memory
+        filed = 0 if pipeline.history is None else pipeline.history.filed
+        stands = {"set_epoch()": start.epoch, "continued": begun, "scores in history": filed}
+        mine = [pipeline.keys.seed[0] % 2**64, 0 if memory is None else memory.noted]
+        seeds, noted = zip(*compare(self.group, self.built | stands, mine), strict=True)
+        self._lockstep.met = True
+        pipeline.seed_with(seeds[0])
+        if memory is not None and not begun:
+            memory.merge(self.group, noted, start.epoch)
+        self.own = self._lockstep.attempt(partial(self._foresee, start, begun))
+        self._lockstep.swap(Status.READY)
+        forecasts = self.group.gather(torch.tensor(self.own), f"opens epoch {start.epoch}")
+        self._least = self._judge([EpochForecast(*each) for each in forecasts.tolist()])
 
     def close(self) -> None:
         """Merge what ranks have learned in an epoch that has ended on all of them."""
@@ -88,7 +68,6 @@ class EpochHandshake:
 
     @property
     def batches(self) -> int:
-        """The number of batches of the running epoch, on every rank; TypeError if unknown."""
         if self._least.batches == UNKNOWN:
             raise TypeError("not every rank knows in advance how many batches it will have")
         return self._least.batches
@@ -105,25 +84,6 @@ class EpochHandshake:
             )
         return self._length_planner.batches(start)
 
-    def beyond(self, candidates_seen: int) -> int:
-        """Return how many candidates of this rank's shard never came up."""
-        return max(0, self._own.candidates - candidates_seen)
-
-    def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
-        history = self._pipeline.history
-        filed = 0 if history is None else history.filed
-        noted = 0 if self._memory is None else self._memory.noted
-        mine = [start.epoch, filed, int(begun), self._pipeline.keys.seed[0] % 2**64, noted]
-        states = [RankState(*each) for each in compare(self.group, self.built, mine)]
-        for rank, other in enumerate(states):
-            if other[:3] != states[0][:3]:
-                raise LoaderError(
-                    f"rank {rank} {other}, but rank 0 {states[0]}: all ranks must be at the same "
-                    "point. Call set_epoch() with the same number on all ranks, and let each rank "
-                    "load its own state, saved at the same time."
-                )
-        return states
-
     def _foresee(self, start: EpochStart, begun: bool) -> EpochForecast:
         batches = UNKNOWN
         # In a continued epoch the scores known at its beginning are not restored yet.
@@ -132,15 +92,9 @@ class EpochHandshake:
                 batches = self._length_planner.batches(start)
         sizes = self._setup.source.sizes()
         candidates = UNKNOWN if sizes is None else sum(sizes)
-        return EpochForecast(False, batches, candidates, start.waiting)
+        return EpochForecast(batches, candidates, start.waiting)
 
     def _judge(self, ranks: list[EpochForecast]) -> EpochForecast:
-        failed = [rank for rank, each in enumerate(ranks) if each.failed]
-        if failed:
-            raise LoaderError(
-                f"rank {', '.join(map(str, failed))} of {len(ranks)} failed when the epoch began, "
-                "so no rank can continue. The error of that rank says why"
-            )
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
         self._lockstep.alike = {each.batches for each in ranks} == {max(0, least.batches)}
         seen = [(each.candidates, each.waiting) for each in ranks]
@@ -151,8 +105,7 @@ class EpochHandshake:
             )
             raise ConfigurationError(
                 "the forward pass that scores needs all ranks at once (FSDP, or SyncBatchNorm in "
-                "training mode), so all must score equally many candidates. In this epoch, by "
-                f"rank, they have {found}. Shard the data with torch's DistributedSampler, or use "
-                "a strategy that does not score with the model."
+                f"training mode), but by rank, they have {found} candidates. Shard the data with "
+                "torch's DistributedSampler, or use a strategy that does not score with the model"
             )
         return least

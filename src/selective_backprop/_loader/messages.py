@@ -13,20 +13,17 @@ from selective_backprop._batches.losses import (
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import check_number
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import Progress
-from selective_backprop._pipeline.source import Source
+from selective_backprop._loader.weighted_loss import BY_HAND
+from selective_backprop._pipeline.options import Progress, Setup
+from selective_backprop._pipeline.source import STREAM, Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._strategy import check_loss
 
-EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
-MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
 ORDERED = (
     "examples of one class come together, so it cannot be told how many labels look wrong; "
     "DataLoader(…, shuffle=True) mixes them"
 )
-LACKING = "examples without a target have no score; they are kept at the rate of the others"
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
@@ -38,69 +35,45 @@ class Messages:
     def __init__(self, pipeline: Pipeline, state: LoaderState, silent: bool) -> None:
         self._pipeline, self._setup, self._state = pipeline, pipeline.setup, state
         self._strategy = pipeline.setup.strategy
-        self._silent = self._said_lacking = silent or pipeline.setup.ranks.rank > 0
-        self._said = 0  # how many of the stages of `batch_comes` are over
-
-    def resumed(self) -> None:
-        """Leave out the line that is printed when training begins."""
-        self._said = max(self._said, 1)
+        self.said = 2 if silent or pipeline.setup.ranks.rank else 0  # how many of both times
 
     def epoch_begins(self, epoch: int) -> None:
         epochs = self._setup.progress.epochs
         over = epochs is not None and epoch == math.ceil(epochs)
         if over and not self._strategy.schedule.selects(epoch, 1.0):
             warn(
-                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given. From now on "
-                f"{self._strategy.name} trains on everything. Pass the number of epochs that you "
-                "train"
+                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given: from now on "
+                f"{self._strategy.name} trains on everything. Pass epochs= as many as you train"
             )
 
     def batch_comes(self, epoch: int) -> None:
-        """Print lines at the first batch, after one epoch, and from the third epoch's end on."""
-        if self._silent:
-            return
-        if not self._said:
-            self._said = 1
-            self._say(summarise(self._setup))
+        if not self.said:
+            self.said = 1
+            rows = self._setup.shape.batch_size
+            self._say(_selection(self._strategy) + (f" · batches of {rows}" if rows else ""))
             if self._pipeline.candidate_loader.unpinned:
                 print(UNPINNED, file=sys.stderr)
-        if epoch and self._said == 1:
-            self._said, memory = 2, self._pipeline.memory
+        if epoch and self.said == 1:
+            self.said, memory = 2, self._pipeline.memory
             wrong = None if memory is None else memory.ledger.wrong_labels
             if wrong is not None and wrong.is_clear:
                 self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
             if memory is not None and memory.label_noise.ordered:
                 self._say(ORDERED)
-        if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
-            terms, before = self._setup.terms, self._state.counted
-            kept = before["kept"] / max(1, before["candidates"])
-            little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
-            if little == (self._said == 2):  # it is said once, and taken back once
-                why = "hardly anything to skip so far" if little else "by now it skips some"
-                self._say(f"kept {kept:.0%} of the examples in {epoch} epochs: {why}")
-            self._said = 3 if little else 4
 
     def _say(self, text: str) -> None:
         print(f"{self._strategy.name}: {text}", file=sys.stderr)
 
     def epoch_ends(self) -> None:
-        """Say once that examples have no target; warn if the epoch yielded no batch."""
-        memory, rows = self._pipeline.memory, self._pipeline.buffer.lacking
-        remembered = memory is not None and memory.lacking
-        if not self._said_lacking and (remembered or (rows is not None and bool(rows.any()))):
-            self._said_lacking = True
-            self._say(LACKING)
-        if self._state.stats.batches == self._state.counted["batches"]:
-            self._warn_if_barren()
-
-    def _warn_if_barren(self) -> None:
-        after, candidates_seen = self._state.stats, self._state.candidates_seen
-        lockstep = self._pipeline.lockstep
+        after = self._state.stats
+        if after.batches != self._state.counted["batches"]:
+            return
+        candidates_seen, lockstep = self._state.candidates_seen, self._pipeline.lockstep
         if not candidates_seen and (lockstep is None or not lockstep.cut):
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
         why = ""
         if after.ties:
-            why += (
+            why = (
                 f" {after.ties:.0%} of the recent scores are ties, which never outrank each other."
             )
         if after.nonfinite:
@@ -112,13 +85,6 @@ class Messages:
             f"candidates, and {after.waiting} examples wait until they fill a batch.{why} If this "
             "happens in every epoch, use leftovers='carry' or a smaller batch size."
         )
-
-
-def summarise(setup: Setup) -> str:
-    """Return what is selected, from when on, and how many steps to expect."""
-    rows = setup.shape.batch_size
-    size = f"batches of {rows}" if rows else ""
-    return " · ".join(filter(None, (_selection(setup.strategy), size, _steps(setup))))
 
 
 def _selection(strategy: Strategy) -> str:
@@ -136,24 +102,6 @@ def _selection(strategy: Strategy) -> str:
     return f"{text} from epoch {schedule.warmup_epochs + 1}" if schedule.warmup_epochs else text
 
 
-def _steps(setup: Setup) -> str:
-    """Return how many steps an epoch with selection has; an empty string if that is unknown."""
-    terms, shape, source, most = setup.terms, setup.shape, setup.source, setup.source.batches
-    if not shape.unchanged and most is not None:
-        rows = None if source.batch_size is None else most * source.batch_size
-        most = None if rows is None or shape.batch_size is None else -(-rows // shape.batch_size)
-    if most is None:
-        return ""
-    if terms.keeps_everything:
-        return f"{most} steps an epoch"
-    if not terms.promises:
-        return f"at most {most} steps an epoch"
-    least = f"{most * terms.rate:.0f}"
-    if setup.strategy.schedule.gate is not None:  # while it is shut, an epoch trains on everything
-        return f"{least} to {most} steps an epoch"
-    return f"about {least} of {most} steps an epoch"
-
-
 def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, outputs: Any) -> None:
     needs, draws_early = strategy.needs, _draws_early(strategy)
     by_index = needs is not None and (needs.indices or needs.remembers)
@@ -161,8 +109,7 @@ def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, out
         why = "selects examples by index before they are loaded"
         raise LoaderError(
             f"{strategy.name} {why if draws_early else 'knows examples by index'}, but this loader "
-            "yields examples as a stream, without indices (an iterable data set, batch_size=None "
-            "or in_order=False). Use a strategy that scores examples as they come, such as "
+            f"yields {STREAM}. Use a strategy that scores examples as they come, such as "
             "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
@@ -174,7 +121,6 @@ def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, out
 
 
 def _draws_early(strategy: Strategy) -> bool:
-    """Return whether a strategy selects examples without scoring them after they are loaded."""
     needs = strategy.needs
     return not strategy.selector.terms.keeps_everything and (needs is None or not needs.passes)
 
@@ -185,12 +131,11 @@ def warn_of_sampler(setup: Setup) -> None:
     remembers = setup.needs.remembers
     if remembers and ranks.size > 1 and ranks.rank == 0 and source.draws_all:
         warn(
-            f"each of the {ranks.size} ranks draws all {source.examples:,} examples of its "
-            "data set. To divide the data, pass DataLoader(data, sampler=DistributedSampler(data))."
-            f" If each rank has other data, join them in one data set: {strategy.name} takes "
-            "examples with the same index for the same example"
+            f"each of the {ranks.size} ranks draws all {source.examples:,} examples. To divide "
+            "them, pass DataLoader(data, sampler=DistributedSampler(data)). If each rank has other "
+            f"data, join them in one data set: to {strategy.name}, an index is one example"
         )
-    how, cure = "draws before loading and ", ""
+    how = "draws before loading and "
     if not (_draws_early(strategy) or strategy.subset is not None or remembers):
         # Another sampler may yield single indices, of examples that are batches themselves.
         if source.attribute != "batch_sampler" or (shape.unchanged and shape.keeps_everything):
@@ -201,14 +146,11 @@ def warn_of_sampler(setup: Setup) -> None:
             whole = math.lcm(shape.window, shape.batch_size)
             if source.batch_size is not None and source.batch_size % whole == 0:
                 return
-            cure = (
-                f". To keep groups apart, make them of {whole} examples, or of a multiple, and "
-                "give the batch sampler this number as its batch_size"
-            )
+            how = f"draws from {whole} examples at a time and "
     if source.own_batches:
         warn(
             f"{strategy.name} {how}regroups the drawn examples into batches, which will mix the "
-            f"groups that your batch sampler makes ({source.kind}){cure}"
+            f"groups that your batch sampler makes ({source.kind})"
         )
 
 
@@ -232,17 +174,12 @@ def warn_of_loss(
 
 
 def check_use(strategy: Strategy) -> None:
-    found = []
-    if strategy.selector.terms.reweights:
-        found.append(("reweights examples", "train on (selection.weights * losses).mean()"))
-    if strategy.needs is not None and strategy.needs.recordings:
-        by_hand = "call loader.record(selection, losses) for each batch"
-        found.append(("selects by losses that training records", by_hand))
-    if found:
-        does, instead = map(" and ".join, zip(*found, strict=True))
+    reweights, needs = strategy.selector.terms.reweights, strategy.needs
+    if reweights or (needs is not None and needs.recordings):
+        does = "reweights examples" if reweights else "selects by losses that training records"
         raise ConfigurationError(
             f"{strategy.name} {does}: take the loss from the loader before the loop, "
-            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {instead}"
+            f"loss_fn = loader.loss_fn. Or {BY_HAND}"
         )
 
 

@@ -179,15 +179,12 @@ class SelectiveLoader:
         A loss belongs to the batch that the loader handed out last, row by row, in order. So read
         this attribute before the loop, and compute the loss of a batch before you take the next.
         You may cast, encode or flatten the targets. If you compute the loss in parts, pass slices
-        of the batch's own targets, or changed targets in order, and all of them. A `LossError` says
-        if a loss may belong to other examples. If your loop takes batches ahead, pass
-        `with_selection` to the loader, and weight and record losses yourself.
+        of the batch's own targets, or changed targets in order, and all of them. If your loop takes
+        batches ahead, pass `with_selection` to the loader, and weight and record losses yourself.
 
-        Each loss is multiplied by the weight of its row. The sum is divided as in your loss: a mean
-        of cross-entropies by the number of targets that are not ignored, or the sum of their class
-        weights. So with row weights of 1 you get your own loss, except 0 instead of NaN if all
-        targets are ignored. The first call of a loss that is no module of torch compares the two,
-        and raises a `LossError` if they differ.
+        Each loss is multiplied by the weight of its row, and the sum divided as in your loss: with
+        row weights of 1 you get your own loss, except 0 instead of NaN if all targets are ignored.
+        The first call of a loss that is no module of torch compares the two.
 
         The recorded loss of a row is the mean over its tokens or pixels. For strategies that need
         cross-entropies, such as `auto`, the effect of label smoothing, class weights and soft
@@ -198,6 +195,8 @@ class SelectiveLoader:
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
+            LossError: when it is called, if a loss may belong to other examples, or if the wrapped
+                loss with row weights of 1 differs from yours.
         """
         if self._epochs.loss is None:
             if self._setup.loss_fn is None:
@@ -233,11 +232,10 @@ class SelectiveLoader:
 
     @property
     def candidate_batches(self) -> int | None:
-        """The number of batches that your data loader has offered since training began.
+        """The number of batches that your data loader has offered; None if it has no length.
 
-        A past epoch counts with all its batches, even if your loop left it early. None if your data
-        loader has no length. With several processes, all get the same number: that of the process
-        that has come least far.
+        A past epoch counts with all its batches, even if your loop left it early. With several
+        processes, all get the same number: that of the process that has come least far.
         """
         if self._source.batches is None:
             return None
@@ -271,8 +269,7 @@ class SelectiveLoader:
 
         `auto` knows the classes if the targets of `loss_fn` are class indices, or floats of 0 (no)
         and 1 (yes). Reading this makes the CPU wait for the GPU. With several processes, the
-        running epoch is not yet counted. If the data set is so large that each process remembers
-        only a part of it, only the part of this process is counted.
+        running epoch is not yet counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -283,10 +280,9 @@ class SelectiveLoader:
 
     @property
     def scores(self) -> ScoreStats | None:
-        """Statistics of the scores that candidates are ranked against; None before there are any.
+        """Statistics of the remembered scores, as the epoch began, or else of recent scores.
 
-        These are the remembered scores as they were when the epoch began, or else recent scores.
-        Reading this makes the CPU wait for the GPU.
+        None before there are any. Reading this makes the CPU wait for the GPU.
         """
         memory, history = self._pipeline.memory, self._pipeline.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -423,11 +419,10 @@ class SelectiveLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state after the last batch that your training loop received.
 
-        It includes the examples that wait to fill a batch. In the middle of an epoch, or after
-        `break` or an error ended your loop there, training continues with the rest of that epoch,
-        without loading its earlier batches again; `set_epoch` and a new epoch give this rest up. If
-        examples have no indices and your data loader cannot save its position, training continues
-        with a new epoch. `torch.load(weights_only=True)` can read a saved state.
+        It includes the examples that wait to fill a batch. In the middle of an epoch, also after
+        `break` or an error, training continues with the rest of that epoch; `set_epoch` and a new
+        epoch give this rest up. If examples have no indices and your data loader cannot save its
+        position, training continues with a new epoch. `torch.load(weights_only=True)` can read it.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.
@@ -442,4 +437,4 @@ class SelectiveLoader:
                 loader that was built differently. The loader is then unchanged.
         """
         self._state.load_state_dict(state, self._epochs.close)
-        self._epochs.messages.resumed()
+        self._epochs.messages.said |= 1  # the line that is printed when training begins

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial
 from itertools import accumulate
 from operator import mul
 from typing import Any, NoReturn
@@ -38,6 +38,9 @@ BY_HAND = (
 )
 
 
+UNCOMPILED: list[Callable[..., Any]] = []  # the call of a `WeighingLoss`, once there was one
+
+
 class HandedBatch:
     """A batch that was handed out. It keeps no tensor of the batch alive."""
 
@@ -54,7 +57,6 @@ class HandedBatch:
         self._seen: Any = None  # what is known of the targets that all rows had a loss with
 
     def tensors(self, first: int = 0) -> list[Tensor]:
-        """Return its tensors that still exist, from the `first` on."""
         return [tensor for ref in self._refs[first:] if (tensor := ref()) is not None]
 
     def place(
@@ -62,10 +64,9 @@ class HandedBatch:
     ) -> tuple[slice, int, bool]:
         """Return the rows that `count` losses belong to; refuse losses that may be of others.
 
-        Targets that are a view of the batch's own say which rows they are; so do further arguments
-        of the loss, `more`. Other targets are those of the next rows, in order; after the last row,
-        the first comes again. Also return the number of losses for each row, above 1 for flattened
-        positions, and whether all rows had a loss before, with other targets.
+        Views of the batch's own targets say which rows they are; so do further arguments, `more`.
+        Other targets are those of the next rows, in order and all around. Also return the number of
+        losses per row (of flattened positions), and whether all rows had a loss of other targets.
         """
         if isinstance(targets, Tensor) and targets.ndim:  # nearly always the batch's own
             for ref in self._refs:
@@ -96,10 +97,10 @@ class HandedBatch:
             known.update(n for whole in self.tensors() for n in accumulate(whole.shape[1:], mul))
         if count != size * positions or positions not in known:
             raise LossError(
-                f"the loss returned {count} numbers for {size} rows of the batch of {self.size} "
-                "rows that the loader handed out last. If these are tokens or pixels of each row, "
-                "keep the axis of rows: loss_fn(logits.transpose(1, 2), labels) for logits "
-                f"[row, position, class]. Otherwise {BY_HAND}"
+                f"the loss returned {count} numbers for {size} rows of the last batch of "
+                f"{self.size} rows. If these are tokens or pixels, keep the axis of rows: loss_fn("
+                "logits.transpose(1, 2), labels) for logits [row, position, class]. Otherwise "
+                f"{BY_HAND}"
             )
         self.used, mixed = True, False
         if size == self.size:
@@ -109,7 +110,6 @@ class HandedBatch:
     def _refuse_strangers(
         self, given: list[Tensor], count: int, before: Collection["HandedBatch"]
     ) -> None:
-        """Refuse targets that may be of other rows or of other data than this batch's."""
         own, targets = self.tensors(), self.tensors(self._inputs)
         named = ", ".join(f"{str(p.dtype).removeprefix('torch.')} {tuple(p.shape)}" for p in given)
         if (
@@ -123,7 +123,8 @@ class HandedBatch:
                 "batch's own targets, and evaluate with gradients off (torch.no_grad()) or in eval "
                 f"mode. If your loop fetches batches ahead, {BY_HAND}"
             )
-        if any(not each.used and _lives_beside(each, own) for each in before):
+        held = {*map(id, own)}  # a batch may share tensors with earlier ones
+        if any(not each.used and {*map(id, each.tensors())} - held for each in before):
             raise LossError(
                 f"the targets, {named}, may be of an earlier batch, which had no loss and is still "
                 "in memory. Delete it (del) if you left it out. If your loop fetches batches "
@@ -144,11 +145,6 @@ def _share(parts: list[Tensor], wholes: list[Tensor]) -> bool:
     return any(share_memory(part, whole) for part in parts for whole in wholes)
 
 
-def _lives_beside(batch: HandedBatch, others: list[Tensor]) -> bool:
-    """Return whether a batch is in memory, apart from tensors that other batches hold too."""
-    return any(all(each is not other for other in others) for each in batch.tensors())
-
-
 def _alike(part: Tensor, own: Tensor, count: int) -> bool:
     """Return whether targets that are no view may be other rows of `own`, or some flattened."""
     size, positions = len(own) if own.ndim else 0, own[:1].numel() if own.ndim else 0
@@ -156,22 +152,6 @@ def _alike(part: Tensor, own: Tensor, count: int) -> bool:
         return any(each > 1 and count % each == 0 for each in (positions, positions - 1))
     same = part.dtype == own.dtype and part.device == own.device
     return same and (part.shape[1:] == own.shape[1:] or count != size)
-
-
-def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep `torch.compile` out of a function and all that it calls.
-
-    `torch.compiler.disable` imports the compiler, which is slow: so it is called at the first call.
-    """
-    disabled: list[Callable[..., Any]] = []
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not disabled:
-            disabled.append(torch.compiler.disable(function))
-        return disabled[0](*args, **kwargs)
-
-    return call
 
 
 class WeighingLoss:
@@ -210,7 +190,6 @@ class WeighingLoss:
         return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
-        """Note a batch that will be trained on; `even` if all of its rows weigh 1."""
         if self._record is not None:
             self.waiting.append(HandedBatch(batch, selection, even=even))
             if not self.ahead:
@@ -237,17 +216,19 @@ class WeighingLoss:
         if self._count > AHEAD and not self.used:
             raise LossError(
                 f"{self._count} batches were taken, but loader.loss_fn was never called with "
-                "gradients on and the model in train mode, so losses were neither weighted nor "
-                "recorded. If the model computes its loss itself (outputs.loss), use "
-                f"loss_fn(logits, targets) with loss_fn = loader.loss_fn instead. Or {BY_HAND}"
+                "gradients on and the model in train mode. If the model computes its loss itself "
+                f"(outputs.loss), call loader.loss_fn(logits, targets) instead. Or {BY_HAND}"
             )
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self._record is None or not torch.is_grad_enabled():
             return self.given(*given, **named)
-        return self._call(given, named)
+        # Its state changes at each step, for which torch would compile it anew. At the first call,
+        # since this imports the compiler, which is slow.
+        if not UNCOMPILED:
+            UNCOMPILED.append(torch.compiler.disable(WeighingLoss._call))
+        return UNCOMPILED[0](self, given, named)
 
-    @uncompiled  # its state changes at each step, for which torch would compile it anew
     def _call(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         args, more = given, named
         if len(given) < 2:
@@ -268,9 +249,8 @@ class WeighingLoss:
         losses, batch = self._losses, self._open
         if batch is None:
             raise LossError(
-                "no batch is open: none came since loader.loss_fn was taken, or the epoch is over. "
-                "Take loader.loss_fn before the loop, and evaluate with gradients off "
-                "(torch.no_grad()) or in eval mode (model.eval())"
+                "no batch is open: take loader.loss_fn before the loop, and evaluate with "
+                "gradients off (torch.no_grad()) or in eval mode (model.eval())"
             )
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=
             losses, named = ExampleLosses(partial(self.given, **named), average=losses.average), {}
@@ -288,9 +268,9 @@ class WeighingLoss:
         if mixed and not self._warned:
             self._warned = True
             warn(
-                "loader.loss_fn was called twice for one batch, with different targets; the losses "
-                "of the last call are recorded. Call loader.loss_fn for the part of your loss that "
-                "shows how hard an example is, and your own losses for the other parts"
+                "loader.loss_fn was called twice for one batch, with different targets; the last "
+                "losses are recorded. Call it for the part of your loss that shows how hard an "
+                "example is, and your own losses for the other parts"
             )
         if compares:
             self._compared = True

@@ -10,18 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.keys import plain_list
 from selective_backprop._batches.structure import check_layout, count_rows, list_tensors, move_batch
 from selective_backprop._core.errors import BatchError, LoaderError
 from selective_backprop._core.saved_state import Saved, Stateful
 from selective_backprop._core.stopwatch import charged
-from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
+from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler, plain_list
 from selective_backprop._pipeline.nonfinite import TargetWatch
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import Cursor, EpochStart
+from selective_backprop._pipeline.options import SCORED, PhasePlanner, Setup
 from selective_backprop._pipeline.row_checks import check_examples, warn_of_axes
-from selective_backprop._pipeline.rows import Rows
+from selective_backprop._pipeline.rows import Cursor, EpochStart, Rows
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop.scorers import RunningScorer
 
@@ -31,9 +28,8 @@ END = object()
 class CandidateLoader:
     """A loader's batches, moved to their device and paired with their plans.
 
-    Some are fetched ahead, so that copies from pinned memory to a GPU, and scoring if the scorer
-    can run ahead, overlap with training. If an epoch is broken off, these are drawn again. Without
-    `draw`, batches come from a stream, and their phases are decided when they arrive.
+    Some are fetched ahead, so that copies to a GPU, and scoring if the scorer can run ahead,
+    overlap with training. Without `draw`, batches come from a stream.
     """
 
     def __init__(
@@ -74,7 +70,6 @@ class CandidateLoader:
     def open(
         self, cursor: Cursor, epoch_scores: EpochScores | None, mid_epoch: EpochStart | None
     ) -> None:
-        """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
         self._cursor = cursor
         stream = None if mid_epoch is None else mid_epoch.stream
         if stream is not None and isinstance(self._candidates, Stateful):
@@ -136,14 +131,13 @@ class CandidateLoader:
 
     def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
         copied = None
-        with self._loading:
+        with self._loading():
             try:
                 batch = next(batches, END)
             except Exception as error:
                 if self.draw is not None and self.draw.plans:
-                    keys = plain_list(self.draw.plans[0].rows.batch)
-                    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
-                    error.add_note(f"raised while examples {keys[:10]}{more} were loaded")
+                    keys = f"{plain_list(self.draw.plans[0].rows.batch)!s:.100}"
+                    error.add_note(f"raised while examples {keys} were loaded")
                 raise
             if batch is END:
                 return None
@@ -163,7 +157,7 @@ class CandidateLoader:
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
                 copied()
-            with self._scoring:
+            with self._scoring():
                 scores = self._scorer.begin(arrived.rows.batch, arrived.rows.indices)
             return arrived._replace(scores=scores)
         return arrived if copied is None else arrived._replace(copied=copied)
@@ -235,7 +229,6 @@ def _move_both(
 
 
 def _send(batch: Any, stream: torch.cuda.Stream) -> tuple[Any, Callable[[], None]]:
-    """Begin to copy a batch on a stream of its own; return it, and what waits for the copy."""
     with torch.cuda.stream(stream):
         moved = move_batch(batch, stream.device)
         event = stream.record_event()

@@ -7,8 +7,7 @@ import numpy as np
 from selective_backprop._pipeline.index_sampler import IndexSampler
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.rows import BufferState, Rows
+from selective_backprop._pipeline.rows import BufferState, EpochStart, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.stages import Pipeline
@@ -45,7 +44,6 @@ class LengthPlanner:
         return found
 
     def _refuse_later_surprise(self) -> None:
-        """Raise TypeError if only the epochs that train on everything have a known length."""
         if self.shape.window is not None or self.shape.keeps_everything:
             return
         if self._memory is None or self._memory.needs.passes:
@@ -69,8 +67,10 @@ class LengthPlanner:
         if self._memory is not None:
             if not self.shape.unchanged and len(selecting) > 1:
                 raise TypeError("unselected rows and scored rows fill separate batches")
-            early = self._memory.knows_all(start.epoch)
-            if early is None:
+            known = self._memory.recall(start.epoch)
+            missing = None if known is None else int(known.isnan().sum())
+            early = missing == 0
+            if missing and known is not None and missing < len(known):
                 raise TypeError("some scores are known and others are not, so batches are mixed")
             if self._ahead is not None and True in selecting:
                 if not early:
@@ -127,8 +127,6 @@ class LengthPlanner:
             if phase is Phase.SELECT and clock.gate is not None:
                 raise TypeError("a gate decides when to select, which is not known in advance")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
-                if self.shape.window is None and self._ahead is None:
-                    raise TypeError(ONE_BY_ONE)
                 skips = self._setup.nonfinite is NonFinite.SKIP
                 if skips and self._setup.strategy.scorer is not None:
                     raise TypeError("how many rows nonfinite='skip' leaves out is not known")

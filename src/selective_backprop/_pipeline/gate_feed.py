@@ -42,10 +42,7 @@ class GateFeed:
         self._handed.append((weights, {}))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
-        """Take what training computed of a batch or a part; return how many rows the gate observed.
-
-        `outputs` are the model's outputs and the targets. The gate is shown whole batches.
-        """
+        """Take losses of a batch or a part; return of how many rows the gate was shown them."""
         weights = selection.weights
         for place, (whole, parts) in enumerate(self._handed if len(weights) else ()):
             rows = rows_of(weights, whole)

@@ -101,10 +101,8 @@ def _tensors_of(dataset: Any) -> Sequence[Tensor] | None:
 
 
 def _takes_rows(tensor: Tensor) -> bool:
-    plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
-    return (
-        plain
-        and not (tensor.ndim == 1 and tensor.dtype in SIGNED)  # torch takes them only one by one
-        and tensor.is_contiguous()
-        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-    )
+    if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.is_nested:
+        return False
+    odd = tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
+    # Of columns of large unsigned integers, torch takes single numbers only.
+    return tensor.is_contiguous() and not odd and (tensor.ndim > 1 or tensor.dtype not in SIGNED)

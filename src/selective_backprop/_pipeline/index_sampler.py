@@ -12,20 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.isolation import RandomStreams, kept_random_streams
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import PhasePlanner
-from selective_backprop._pipeline.resume_point import (
+from selective_backprop._pipeline.options import PhasePlanner, Setup
+from selective_backprop._pipeline.rows import (
     NO_INDICES,
     Cursor,
     EpochStart,
-    SamplerRngState,
+    Known,
+    Rows,
+    generators_of,
+    put_back,
 )
-from selective_backprop._pipeline.rows import Rows
-from selective_backprop._pipeline.score_memory import EpochScores, Known, ScoreMemory, rank_among
+from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
 from selective_backprop._pipeline.source import count_items
 from selective_backprop._sampling.draws import Draw
@@ -38,6 +39,8 @@ MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra me
 
 # Which examples an epoch keeps, whenever they come up, and their weights; None if all weigh 1.
 Kept: TypeAlias = tuple[np.ndarray, Tensor | None]
+
+Keys: TypeAlias = Tensor | list[Any]  # of examples, as a tensor if they are integers
 
 
 class CandidateBatch(NamedTuple):
@@ -53,27 +56,20 @@ class CandidateBatch(NamedTuple):
 class IndexSampler:
     """The user's batch sampler with stage one added; the data loader iterates it instead.
 
-    It runs ahead of the training loop as far as workers prefetch. Its decisions go into plans,
-    which are paired with batches first in, first out. If scores are remembered, it draws from
-    candidates with a known score before they are loaded. The others go into separate batches, to be
-    scored. If all scores are known, it draws from several candidate batches at once, which costs
-    hardly more, or it draws from all examples.
-
-    Attributes:
-        sampler: yields the indices of each candidate batch. Its generators are found by this name.
-        selects: whether it selects before loading. If not, batches are loaded as they come.
-        ahead: whether all examples are drawn from when an epoch begins with all scores known. This
-            needs a selector with which no row's odds depend on other rows.
-        stops: whether the epoch ends early: only what it has left out still comes.
-        unlisted: whether the sampler yields single indices, treated as a stream.
-        streams: the random state that the order was drawn from.
+    It runs ahead of the training loop as far as workers prefetch. Its plans are paired with batches
+    first in, first out. If scores are remembered, it draws from candidates with a known score
+    before they are loaded; the others go into separate batches, to be scored. If all scores are
+    known, it draws from several candidate batches at once, or from all examples.
     """
 
     def __init__(
         self, setup: Setup, clock: PhasePlanner, buffer: SelectionBuffer, memory: ScoreMemory | None
     ) -> None:
-        self.sampler, self.buffer, self._clock = setup.source.indices(), buffer, clock
+        self.sampler = setup.source.indices()  # its generators are found by this name
+        self.buffer, self._clock = buffer, clock
+        # Whether it selects before loading. If not, batches are loaded as they come.
         self.selects = setup.strategy.scorer is None or memory is not None
+        # Whether it draws from all examples if all scores are known: no odds depend on other rows.
         self.ahead = memory is not None and setup.terms.draw is Draw.BERNOULLI
         self._latest: tuple[tuple[int, int], Known, Kept] | None = None
         self._kept: Kept | None = None  # what the epoch keeps, if all examples were drawn from
@@ -89,8 +85,9 @@ class IndexSampler:
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self._reach = 0, 0  # how far its order had been drawn by then
         self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
-        self.stops = self.unlisted = False
-        self.streams: SamplerRngState | None = None
+        self.stops = False  # whether the epoch ends early: only what it has left out still comes
+        self.unlisted = False  # whether the sampler yields single indices, treated as a stream
+        self.streams: tuple[RandomStreams, list[Tensor]] | None = None
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -103,7 +100,6 @@ class IndexSampler:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far the epoch's order has been drawn, also before it was interrupted."""
         return max((self._drawn, self._digest), self._reach)
 
     def open(
@@ -156,13 +152,14 @@ class IndexSampler:
         passed, self._passed = self._passed, None
         buffer, batches = self.buffer, self.sampler
         if passed is not None and self.streams is not None:
-            batches = self._pass_over(passed, self.streams)
+            batches = self._pass_over(passed, *self.streams)
         if self.selects:
             yield from self._issue(self._phase, buffer.release())
             if passed is not None:
                 yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
         if batches is self.sampler:
-            self.streams = SamplerRngState.of(batches)
+            own = [generator.get_state() for generator in generators_of(batches)]
+            self.streams = RandomStreams.now(), own
         # Unless the schedule uses fractions of training, an epoch has a single phase.
         whole = None if self._clock.by_fraction else self._clock.phase(self._epoch, 0)
         for indices in batches:
@@ -202,9 +199,13 @@ class IndexSampler:
         if self.selects:
             yield from self._rescore()
 
-    def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
+    def _pass_over(
+        self, passed: Cursor, streams: RandomStreams, own: list[Tensor]
+    ) -> Iterator[Any]:
         """Draw again what was drawn before the interruption; return the remaining batches."""
-        with streams.again(self.sampler):
+        put_back(own, self.sampler)
+        with kept_random_streams(None):
+            streams.put_back()
             batches = iter(self.sampler)  # some samplers draw the whole order here
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
@@ -224,10 +225,9 @@ class IndexSampler:
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
                 "sampler does not draw these again, so some examples would be trained on twice. "
-                "Before the epoch continues, restore the sampler's seed and epoch, or call "
-                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch. The loader restores "
-                "by itself what a sampler draws from the global random numbers of torch, NumPy or "
-                "Python, or from a torch.Generator in one of its attributes."
+                "Restore the sampler's seed and epoch (the loader restores global random numbers "
+                "and any torch.Generator in an attribute of the sampler), or call "
+                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch"
             )
         return chain(begun, batches)
 
@@ -285,7 +285,6 @@ class IndexSampler:
         self.plans.append(CandidateBatch(phase, rows, self.cursor))
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
-        """Yield batches of examples to be scored, while at least `least` of these wait."""
         while len(self._unscored) >= least:
             keys, size = self._unscored, self._batch_size
             head, self._unscored = keys[:size], keys[size:]
@@ -314,3 +313,26 @@ class IndexSampler:
 
 def _digest(digest: int, keys: Keys | None) -> int:
     return zlib.crc32(keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode(), digest)
+
+
+def list_keys(indices: Any) -> Keys | None:
+    """Return the keys of a batch, integers as an int64 tensor `[row]`; None of a single key."""
+    if isinstance(indices, (Tensor, np.ndarray)):
+        if not indices.ndim:
+            return None
+    elif not isinstance(indices, (list, tuple, range)):
+        return None
+    try:
+        array = np.asarray(indices)
+    except ValueError:  # keys such as tuples of different lengths
+        return list(indices)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        return list(indices)
+    # A list was copied already. An array belongs to the sampler, which may change it.
+    copied = isinstance(indices, (list, tuple, range))
+    return torch.from_numpy(array.astype(np.int64, copy=not copied))
+
+
+def plain_list(keys: Keys) -> list[Any]:
+    """Return keys as a list, which is what a data loader takes."""
+    return keys.tolist() if isinstance(keys, Tensor) else keys

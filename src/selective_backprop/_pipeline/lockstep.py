@@ -12,10 +12,9 @@ exchanges, whatever its shard, its draws and its workers do. Between two exchang
 nothing that waits for another rank. If it fails to make a batch, it tells the others at the next
 exchange and then raises its error.
 
-This assumes three things. First, all ranks iterate the same loaders in the same order and break off
-after the same batches, as the training's own collectives require. Second, reading, collating and
-scoring a batch ends. Third, the scoring forward pass is not a collective, or all ranks run equally
-many (`has_collective_forward`; each opening checks it again). If a rank breaks an assumption or
+This assumes that all ranks iterate the same loaders in the same order and break off after the same
+batches, as the training's own collectives require; that reading and scoring a batch ends; and that
+the scoring forward pass is no collective, or that all ranks run equally many. Else, or if a rank
 dies, the process group's timeout ends the exchange with an error.
 
 With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields
@@ -29,10 +28,8 @@ from functools import partial
 from typing import TypeVar
 
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._distributed.group import Group
-from selective_backprop._distributed.messages import Exchange, Head, Status
-from selective_backprop._memory.history import History, SharedHistory
-from selective_backprop._pipeline.options import Setup
+from selective_backprop._distributed.group import Exchange, Head, Status
+from selective_backprop._memory.history import SharedHistory
 from selective_backprop._pipeline.rows import Rows
 
 Done = TypeVar("Done")
@@ -42,37 +39,27 @@ class LockstepBatches:
     """Let ranks take their training batches together, and share a history of scores if given."""
 
     def __init__(
-        self, exchange: Exchange, history: SharedHistory | None, *, overlaps: bool = False
+        self,
+        exchange: Exchange,
+        history: SharedHistory | None,
+        position: Callable[[], int] = int,
+        *,
+        overlaps: bool = False,
     ) -> None:
         self._exchange, self.history, self.overlaps = exchange, history, overlaps
         self.alike = False  # whether all ranks know that they have equally many batches
+        self.met = False  # else ranks may expect messages of different lengths
         self._arriving: Callable[[], list[Status]] | None = None
         self._epoch = self._exchanged = 0
-        # How many candidate batches this rank has drawn; 0 until the pipeline sets it.
-        self.position: Callable[[], int] = int
+        self._position = position  # how many candidate batches this rank has drawn
         self.drawn = 0  # how many every rank had drawn at the last exchange
         self.held: Rows | None = None  # ready when another rank ended the epoch
         self.cut = False  # whether another rank ended the last epoch before this one was done
 
-    @classmethod
-    def of(
-        cls, setup: Setup, history: History | None, position: Callable[[], int]
-    ) -> "LockstepBatches | None":
-        if not isinstance(setup.ranks, Group):
-            return None
-        most, shared = 0, None
-        if history is not None and setup.needs.passes:
-            most = setup.candidates
-            shared = SharedHistory(history, most, setup.device)
-        lockstep = cls(Exchange(setup.ranks, most), shared, overlaps=setup.overlap)
-        lockstep.position = position
-        return lockstep
-
-    def open(self, epoch: int, *, met: bool) -> None:
-        """Begin an epoch; ranks that have not `met` may expect messages of different lengths."""
+    def open(self, epoch: int) -> None:
         self._epoch, self._exchanged, self.cut = epoch, 0, False
-        if met:
-            self._swap(Status.OPENING)
+        if self.met:
+            self.swap(Status.OPENING)
 
     def take(
         self,
@@ -86,11 +73,11 @@ class LockstepBatches:
         `batches` is still open. An error of the three is told to the others, then raised unchanged.
         """
         with closing(batches):
-            self._attempt(begin)
+            self.attempt(begin)
             while True:
                 rows = self.held
                 if rows is None:
-                    rows = self._attempt(partial(next, batches, None))
+                    rows = self.attempt(partial(next, batches, None))
                 self.held = rows  # kept even if the exchange fails
                 if rows is not None and self.overlaps and self.alike:
                     self._arriving = self._send(Status.READY)
@@ -100,25 +87,26 @@ class LockstepBatches:
                     finally:
                         self.settle()
                     continue
-                statuses = self._swap(Status.ENDED if rows is None else Status.READY)
+                statuses = self.swap(Status.ENDED if rows is None else Status.READY)
                 if rows is None or Status.ENDED in statuses:
                     self.cut = rows is not None
                     if rows is not None:  # a saved state does not keep `plain` either
                         self.held = rows._replace(plain=False)
                     if finish is not None:
                         if self.cut:
-                            self._attempt(finish)
-                        self._swap(Status.ENDED)
+                            self.attempt(finish)
+                        self.swap(Status.ENDED)
                     return
                 self.held = None
                 yield rows
 
-    def _attempt(self, work: Callable[[], Done]) -> Done:
+    def attempt(self, work: Callable[[], Done]) -> Done:
+        """Do some work; if it fails, tell the others at their next exchange."""
         try:
             return work()
         except Exception:
             with suppress(LoaderError):  # show the error of `work`, not the exchange's
-                self._swap(Status.FAILED)
+                self.swap(Status.FAILED)
             raise
 
     def settle(self) -> None:
@@ -126,16 +114,15 @@ class LockstepBatches:
         arriving, self._arriving = self._arriving, None
         if arriving is not None and Status.ENDED in arriving():
             raise LoaderError(
-                "a rank yielded fewer batches than it had announced, so the other ranks train on "
-                "one more. Leave out overlap=True"
+                "a rank yielded fewer batches than it had announced. Leave out overlap=True"
             )
 
-    def _swap(self, status: Status) -> list[Status]:
+    def swap(self, status: Status) -> list[Status]:
         return self._send(status)()
 
     def _send(self, status: Status) -> Callable[[], list[Status]]:
         own = [] if self.history is None else self.history.retract()
-        head = Head(status, self._epoch, self._exchanged, self.position())
+        head = Head(status, self._epoch, self._exchanged, self._position())
         self._exchanged += 1
         arrive = self._exchange.send(head, own)
 

@@ -1,6 +1,8 @@
 """What happens to candidates whose score is not finite, or which lack a target to score by."""
 
-from collections.abc import Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ from selective_backprop import scorers
 from selective_backprop._batches.losses import ExampleLosses, lacks_target
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.errors import LossError
-from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._core.options import NamedOption
 from selective_backprop._core.types import LossesOf
 from selective_backprop._pipeline.rows import Rows
@@ -38,6 +39,42 @@ class NonFinite(NamedOption):
     SELECT = "select"
 
 
+class LateChecks:
+    """Raise an error at once if a check fails on the CPU, and a few checks later on a GPU."""
+
+    def __init__(self) -> None:
+        self._running: deque[tuple[torch.cuda.Event, Tensor, Callable[[], Exception]]] = deque()
+
+    def add(self, passed: Tensor, failure: Callable[[], Exception]) -> None:
+        """Raise what `failure` returns unless a tensor holds one finite number, or True."""
+        if passed.device.type != "cuda":
+            if not _holds(passed):
+                raise failure()
+            return
+        self._collect()
+        flag = torch.empty(1, dtype=passed.dtype, pin_memory=True)
+        flag.copy_(passed.reshape(1), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(passed.device))
+        self._running.append((event, flag, failure))
+
+    def wait(self) -> None:
+        for event, _, _ in self._running:
+            if not event.query():
+                event.synchronize()
+        self._collect()
+
+    def _collect(self) -> None:
+        while self._running and self._running[0][0].query():
+            _, flag, failure = self._running.popleft()
+            if not _holds(flag):
+                raise failure()
+
+
+def _holds(flag: Tensor) -> bool:
+    return math.isfinite(flag) if flag.is_floating_point() else bool(flag)
+
+
 class FiniteGuard:
     """Applies the policy; with `later`, only in `sift`, a window at a time."""
 
@@ -45,7 +82,7 @@ class FiniteGuard:
         self.policy = policy
         self.later = later and policy is not NonFinite.SELECT
         self._layout = layout
-        self._late = LateChecks()
+        self.late = LateChecks()
         self.skipped = 0
 
     def pass_on(self, rows: Rows) -> Rows:
@@ -75,10 +112,7 @@ class FiniteGuard:
         scores = [piece.scores for piece in pieces if piece.scores is not None]
         all_scores = scores[0] if len(scores) == 1 else torch.cat(scores)
         largest = torch.linalg.vector_norm(all_scores, torch.inf)  # NaN if a score is NaN
-        self._late.add(largest, lambda: LossError(_describe(bare)))
-
-    def wait(self) -> None:
-        self._late.wait()
+        self.late.add(largest, lambda: LossError(_describe(bare)))
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
         kept = finite.nonzero().flatten()
@@ -96,12 +130,11 @@ def _describe(pieces: Sequence[Rows]) -> str:
     rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
     bad = (~scores.isfinite()).nonzero().flatten()
     some = bad[:10]
-    values = ", ".join(f"{value:g}" for value in scores[some].tolist())
     places = f"rows {some.tolist()} of a batch"
     if rows.indices is not None:
         places = f"examples {rows.indices.cpu()[some].tolist()} of the data set ({places})"
     return (
-        f"{bad.shape[0]} of {rows.count} losses are not finite: {places}, with losses {values}. "
+        f"{bad.shape[0]} of {rows.count} losses are not finite: {places}, {scores[some].tolist()}. "
         'Mend the data or lower the learning rate; nonfinite="skip" leaves such examples out, '
         'nonfinite="select" trains on them.'
     )

@@ -1,5 +1,6 @@
-"""What a loader is built from, and what its stages derive from that."""
+"""What a loader is built from, and what its stages derive from that, such as phases."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,20 +18,37 @@ from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._distributed.group import Ranks, find_ranks
+from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.phases import Progress
 from selective_backprop._pipeline.rows import Leftovers, Shape
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
+from selective_backprop._sampling.schedule import Phase, RunningGate, Schedule
 from selective_backprop.scorers import Needs
-from selective_backprop.selectors import Terms
+from selective_backprop.selectors import Paced, RunningSelector, Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._auto.entropies import ExcessLosses
 from selective_backprop.strategies._strategy import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
+SCORED = (Phase.SELECT, Phase.RESCORE)
+
+
+@dataclass(frozen=True)
+class Progress:
+    source: Source
+    epochs: float | None  # of the whole training; None if unknown
+    measured: Callable[[], float] | None  # the user's `progress`, which returns the fraction
+
+    def at(self, epoch: int, drawn: int) -> float | None:
+        if self.measured is not None:
+            return self.measured()
+        if self.epochs is None:
+            return None
+        batches = self.source.batches
+        part = drawn / batches if batches else 0.0
+        return min(1.0, (epoch + part) / self.epochs)
 
 
 @dataclass(frozen=True)
@@ -60,7 +78,6 @@ class Setup:
 
     @property
     def terms(self) -> Terms:
-        """The selector's terms."""
         return self.strategy.selector.terms
 
     @property
@@ -70,22 +87,18 @@ class Setup:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether candidates are moved to a CUDA device."""
         return self.device is not None and self.device.type == "cuda"
 
     @property
     def remembers(self) -> bool:
-        """Whether scores are remembered by example."""
         return self.needs.remembers and self.source.examples is not None
 
     @property
     def indexed(self) -> bool:
-        """Whether the indices of loaded rows are used."""
         return self.with_selection or self.needs.indices or self.remembers
 
     @cached_property
-    def ranks(self) -> Ranks:
-        """The processes that train together."""
+    def ranks(self) -> Group:
         return find_ranks(self.process_group, self.device)
 
     @cached_property
@@ -96,13 +109,11 @@ class Setup:
 
     @property
     def candidates(self) -> int:
-        """How many candidates a full training batch is drawn from."""
         rows = self.shape.batch_size or 1
         return max(rows, round(rows / self.terms.rate))
 
     @cached_property
     def shape(self) -> Shape:
-        """The sizes of training batches and windows."""
         terms, batch = self.terms, self.batch_size or self.source.batch_size
         if batch is None and not terms.keeps_everything:
             raise ConfigurationError(
@@ -126,7 +137,6 @@ class Setup:
 
     @cached_property
     def context(self) -> Context:
-        """What scorers, selectors and gates are told."""
         losses = None
         if self.strategy.scores:
             average = ExcessLosses() if self.terms.confidence else average_examples
@@ -141,3 +151,34 @@ class Setup:
             examples=self.source.examples,
             rate=self.terms.rate,
         )
+
+
+class PhasePlanner:
+    def __init__(self, schedule: Schedule, progress: Progress, gate: RunningGate | None) -> None:
+        self.schedule, self.progress = schedule, progress
+        self.gate = gate  # decides from scores whether to select yet
+        self.by_fraction = schedule.uses_fractions
+
+    @property
+    def turns_between_epochs(self) -> bool:
+        """Whether in each epoch either all batches are selected from or none."""
+        if not self.by_fraction:
+            return True
+        if (epochs := self.progress.epochs) is None:
+            return False
+        turns = self.schedule.start * epochs, self.schedule.end * epochs
+        return all(abs(turn - round(turn)) < 1e-9 for turn in turns)
+
+    def phase(self, epoch: int, drawn: int) -> Phase:
+        done = self.progress.at(epoch, drawn) if self.by_fraction else None
+        return Phase.SELECT if self.schedule.selects(epoch, done) else Phase.PLAIN
+
+    def pace(self, selector: RunningSelector, epoch: int) -> None:
+        if isinstance(selector, Paced):
+            selector.begin(self.progress.at(epoch, 0) or 0.0)
+
+    def on_arrival(self, phase: Phase) -> Phase:
+        """Return the phase of a loaded batch, now that the gate knows the batches before it."""
+        if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
+            return Phase.PLAIN
+        return phase

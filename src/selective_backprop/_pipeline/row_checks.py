@@ -18,7 +18,7 @@ from selective_backprop._batches.structure import (
     rows_elsewhere,
 )
 from selective_backprop._core.errors import BatchError, warn
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.rows import kept_streams
 
 INTEGERS = (torch.int32, torch.int64)
 MANY = 8  # fewer labels are often in ascending order by chance
@@ -37,9 +37,9 @@ def check_examples(
 ) -> None:
     """Refuse a batch whose rows are not its examples, as examples collated by themselves show.
 
-    Random examples differ each time they are loaded, so other values prove nothing. But an example
-    alone must have one row, hold no position in the batch, and not be another row of the batch.
-    If `takes`, rows are taken from batches; if `ordered`, they are paired with `keys`.
+    Other values prove nothing, as random examples have. But an example alone must have one row,
+    hold no position in the batch, and not be another row of the batch. If `takes`, rows are taken
+    from batches; if `ordered`, they are paired with `keys`.
     """
     if loader.collate_fn is default_collate:
         return  # it stacks examples on the first axis
@@ -105,9 +105,8 @@ def _has_row(path: str, whole: Any, alone: Any, place: int, examples: int) -> bo
         raise BatchError(
             f"{name_of(path)} holds positions in the batch: 0 for an example alone, but "
             f"{int(whole[place])} for the same example in row {place}. They are wrong once rows "
-            "are taken. Compute them in your loop. If they say which example each entry of another "
-            "item belongs to, let the collate function return one row of that item for each "
-            f"example. {BEFORE_LOADING}"
+            "are taken: compute them in your loop, or let the collate function return one row for "
+            f"each example of the item that they point into. {BEFORE_LOADING}"
         )
     # One entry may be one row, or one step of an example that has no more.
     unclear = whole.ndim > 1 and whole.shape[1] == examples and alone.shape[1] == 1
@@ -147,9 +146,9 @@ def _check_order(
         other = next(int(rows.nonzero()[0]) for rows in found if bool(rows.any()))
         raise BatchError(
             f"example {keys[place]!r} of the data set was drawn for row {place}, but is row "
-            f"{other} of the batch: the collate function changes the order of examples. Their "
-            "losses would be recorded for others. Let it keep the order, and sort in the model "
-            "(pack_padded_sequence sorts by itself if you pass enforce_sorted=False)"
+            f"{other} of the batch: the collate function changes the order of examples, so losses "
+            "would be recorded for others. Sort in the model (pack_padded_sequence does so with "
+            "enforce_sorted=False)"
         )
 
 
@@ -176,10 +175,7 @@ def _as_tensor(leaf: Any) -> Tensor | None:
 def warn_of_axes(
     batch: Any, layout: Layout, count: int, sure: Collection[str] = frozenset()
 ) -> None:
-    """Warn of leaves of a batch that may have no rows on their first axis, except of `sure` ones.
-
-    Ascending integers may be the rows that other entries belong to, as `batch_idx` in detection.
-    """
+    """Warn of leaves that may have no rows on their first axis, except of `sure` ones."""
     for path, leaf in named_leaves(batch):
         if path in sure or path in layout.whole or not isinstance(leaf, Tensor):
             continue

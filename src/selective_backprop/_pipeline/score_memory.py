@@ -9,13 +9,14 @@ from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses, lacks_target
 from selective_backprop._core.errors import LoaderError, LossError
-from selective_backprop._core.types import NO_TARGET, Float32, Float64
+from selective_backprop._core.types import NO_TARGET, Float64
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import PendingUpdates, merge
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import Setup
+from selective_backprop._pipeline.rows import Known
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import RunningScorer
 from selective_backprop.strategies._auto.entropies import check_entropies
@@ -23,7 +24,6 @@ from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first
 MOST_RANKED = 2**20  # scores that an epoch ranks against; these fit into a processor's cache
-Known = Float32[Tensor, " example"]
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
@@ -42,17 +42,16 @@ class ScoreMemory:
     def __init__(self, setup: Setup, scorer: RunningScorer) -> None:
         assert setup.source.examples is not None  # an index is in a known range
         self.examples, self.needs = setup.source.examples, setup.needs
-        depth, several = self.needs.depth, isinstance(setup.ranks, Group)
+        depth, several = self.needs.depth, setup.ranks.size > 1
         self.ledger = Ledger(self.examples, depth, first=self.needs.first)
         # What this rank notes until all ranks merge it into their ledgers.
         self.pending = PendingUpdates(self.examples, depth) if several else None
         self.writer = self.ledger if self.pending is None else self.pending  # of new scores
         self.label_noise = LabelNoise()
         self._scorer = scorer
-        self._confident, self._exact = setup.terms.confidence, setup.terms.exact
+        self._confident = setup.terms.confidence
         self._unseen = self._confident  # until a batch was recorded
         self.handed = 0  # batches that went to the loop since this object was made
-        self.lacking = False  # whether some examples have no target
         self.runs = False  # whether an epoch runs or is to be continued
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
@@ -63,9 +62,8 @@ class ScoreMemory:
         """Return the scores known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
-                "the strategy selects by losses that training records, but none was recorded: "
-                "take the loss from the loader, loss_fn = loader.loss_fn, or call "
-                "loader.record(selection, losses) with one loss per row for each batch"
+                "the strategy selects by recorded losses, but none was recorded: take "
+                "loss_fn = loader.loss_fn from the loader, or call loader.record(selection, losses)"
             )
         self.runs = False
         return self._begin(self.recall(epoch))
@@ -174,23 +172,14 @@ class ScoreMemory:
     def _drawn(self, known: Known, epoch: int) -> Known:
         """Give examples that lack a target random scores of others, to keep them at that rate."""
         lacking = known.numpy() == NO_TARGET
-        self.lacking = bool(lacking.any())
-        if not self.lacking:
+        if not lacking.any():
             return known
         last = [column.on_host().epochs[0] for column in (self.ledger.scored, self.ledger.recorded)]
         pool = known.numpy()[(np.maximum(*last) >= 0) & ~lacking & ~np.isnan(known.numpy())]
         known, generator = known.clone(), np.random.default_rng(epoch)
         some = generator.choice(pool, lacking.sum()) if len(pool) else np.inf
-        known.numpy()[lacking] = 0.0 if self._exact else some
+        known.numpy()[lacking] = some
         return known
-
-    def knows_all(self, epoch: int) -> bool | None:
-        """Return whether all scores are known at an epoch's start; None if only some are."""
-        known = self.recall(epoch)
-        if known is None:
-            return False
-        missing = int(known.isnan().sum())
-        return None if 0 < missing < known.shape[0] else missing == 0
 
 
 def rank_among(known: Known) -> History:
@@ -220,7 +209,6 @@ class EpochScores:
 
     @cached_property
     def past(self) -> History:
-        """The known scores, against which candidates are ranked."""
         return rank_among(torch.empty(0) if self.known is None else self.known)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
@@ -232,9 +220,8 @@ class EpochScores:
             )
         if len(keys) and not (int(keys.min()) >= 0 and int(keys.max()) < self._examples):
             raise LoaderError(
-                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, but the "
-                f"data set has {self._examples} examples. This strategy remembers examples by "
-                "index, from 0"
+                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, but this "
+                f"strategy remembers examples by index, from 0 to {self._examples - 1}"
             )
         if self._fate is not None:
             self._fate[keys.numpy()] |= 1
@@ -251,7 +238,6 @@ class EpochScores:
             self.exempt.append(keys)
 
     def left_out(self) -> Tensor:
-        """Return the candidates that were not kept, in ascending order."""
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])

@@ -29,15 +29,8 @@ class SelectionBuffer:
     """Two queues: candidates that wait to fill a window, and chosen rows that wait to fill a batch.
 
     Rows with `batch=None` are mere numbers: they show how many batches exact draws would make.
-
-    Args:
-        history: recent scores; those of each window are filed before its draw. None keeps none.
-        filing: its `file(scores)` remembers scores; by default, that of the history does.
-        ranks: whether the selector ranks scores against other scores.
-        sift: before each draw, removes waiting candidates that must not be drawn.
-        exact: whether rows that lack a target score 0, and not as another row does.
-        indexed: whether indices are used. If not, the CPU waits for no rows to look theirs up.
-        watch: says whether rows may lack a target; by default they may.
+    Before each draw, `sift` removes waiting candidates that must not be drawn, and `filing`, by
+    default the history, files the scores of the window.
     """
 
     def __init__(
@@ -47,15 +40,14 @@ class SelectionBuffer:
         *,
         history: History | None = None,
         filing: Any = None,
-        ranks: bool = True,
+        ranks: bool = True,  # whether the selector ranks scores against other scores
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
-        exact: bool = False,
-        indexed: bool = True,
-        watch: TargetWatch | None = None,
+        indexed: bool = True,  # else the CPU waits for no rows to look their indices up
+        watch: TargetWatch | None = None,  # says whether rows may lack a target
         seed: tuple[int, ...] = (),
     ) -> None:
-        self._sift, self._exact, self._indexed, self._watch = sift, exact, indexed, watch
+        self._sift, self._indexed, self._watch = sift, indexed, watch
         self._unsifted: list[Rows] = []
         self.selector, self.shape, self.ranks, self.seed = selector, shape, ranks, seed
         self._filing = history if filing is None else filing
@@ -64,15 +56,8 @@ class SelectionBuffer:
         self._layout = Layout() if layout is None else layout
         self._epoch = 0
         self.state = BufferState()
-        # Which rows of the last window lacked a target; on the CPU, of the last window with any.
-        self.lacking: Tensor | None = None
-
-    def seed_with(self, seed: int) -> None:
-        """Derive the draws' seeds from another seed; the rank's part stays."""
-        self.seed = (seed, *self.seed[1:])
 
     def open(self, epoch: int, past: History | None = None) -> None:
-        """Begin or continue an epoch; rank against `past` if it is given."""
         self._epoch = epoch
         if past is not None:
             self._history = past
@@ -111,7 +96,6 @@ class SelectionBuffer:
             self.state = self.state._replace(waiting=waiting)
 
     def close(self, leftovers: Leftovers) -> Iterator[Rows]:
-        """End an epoch, and yield the leftovers that are still trained on in it."""
         self.sift()
         if leftovers is Leftovers.FLUSH:
             if self.state.waiting:
@@ -174,10 +158,7 @@ class SelectionBuffer:
         generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))
         if self._watch is None or self._watch.lacking:
             lacking = scores == NO_TARGET
-            if self._exact:
-                scores = scores.masked_fill(lacking, 0.0)
-            elif lacking.device.type != "cpu" or bool(lacking.any()):
-                self.lacking = lacking
+            if lacking.device.type != "cpu" or bool(lacking.any()):
                 # An exact draw takes as many rows of a window, even if none has a target.
                 recent = self._history.recent[: 0 if self.shape.window else None]
                 scores = draw_scores(scores, lacking, recent, mix_seeds(*seed, 1))
@@ -206,7 +187,6 @@ class SelectionBuffer:
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
     def _join(self, pieces: Queue) -> Rows:
-        """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
         if pieces[0].batch is None:
@@ -244,7 +224,6 @@ def draw_scores(
 
 
 def _joins_keys(batches: list[Any]) -> bool:
-    """Return whether batches are columns of one type on the CPU."""
     plain = all(map(is_keys, batches)) and batches[0].device.type == "cpu"
     return plain and len({(each.dtype, each.device) for each in batches}) == 1
 

@@ -22,6 +22,8 @@ from selective_backprop._core.errors import LoaderError
 from selective_backprop._pipeline.in_memory import gathers
 from selective_backprop._sampling.subset import Subset
 
+STREAM = "a stream without indices (an iterable data set, batch_size=None or in_order=False)"
+
 
 @dataclass(frozen=True)
 class Source:
@@ -44,7 +46,6 @@ class Source:
 
     @property
     def batches(self) -> int | None:
-        """Candidate batches per epoch, or None if the loader cannot tell."""
         return count_items(self._batches)
 
     def length(self) -> int:
@@ -66,7 +67,6 @@ class Source:
         return type(self._indices).__name__
 
     def sizes(self) -> Iterator[int] | None:
-        """Return the sizes of an epoch's candidate batches, or None if unknown."""
         batches, indices, examples = self.batches, self.indices(), None
         if isinstance(indices, KeptBatches):
             examples = indices.examples
@@ -140,9 +140,8 @@ class Source:
         """Return a source of a subset alone, in batches of its own size or else `batch_size`."""
         if self.attribute != "batch_sampler":
             raise LoaderError(
-                "a subset is drawn by index, but this loader yields examples as a stream, without "
-                "indices (an iterable data set, batch_size=None or in_order=False). Give it a "
-                "map-style data set and a batch size."
+                f"a subset is drawn by index, but this loader yields {STREAM}. Give it a map-style "
+                "data set and a batch size"
             )
         if self.examples is None:
             raise LoaderError(
@@ -162,8 +161,6 @@ class Source:
 
 
 class KeptBatches:
-    """A batch sampler's indices, restricted to a subset and regrouped into full batches."""
-
     def __init__(self, batches: Any, subset: Subset, batch_size: int) -> None:
         self._subset = subset
         self.batch_size = batch_size
@@ -219,7 +216,6 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
 
 
 def unstarted(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return a shallow copy of a loader that shares no iterator, and so no workers, with it."""
     clone = copy.copy(loader)
     object.__setattr__(clone, "_iterator", None)
     if hasattr(clone, "_initial_iter_for_state_dict"):  # torchdata's: whether an iterator waits
@@ -231,10 +227,9 @@ def open_source(loader: Any) -> Source:
     """Return what is known about a torch `DataLoader`; refuse other loaders and empty ones."""
     if type(loader).__module__.partition(".")[0] == "accelerate":
         raise LoaderError(
-            f"the loader was prepared by Accelerate ({type(loader).__name__}), which does not let "
-            "its sampler be replaced. Use AcceleratedLoader of "
-            "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
-            "selective_backprop.integrations.transformers, which take the prepared loader."
+            f"the loader was prepared by Accelerate ({type(loader).__name__}). Use "
+            "AcceleratedLoader of selective_backprop.integrations.accelerate, or SelectiveTrainer "
+            "of selective_backprop.integrations.transformers, which take the prepared loader."
         )
     if type(loader).__name__ == "SelectiveLoader":
         raise LoaderError("the loader is a SelectiveLoader: pass the data loader that it wraps")
@@ -263,7 +258,6 @@ def open_source(loader: Any) -> Source:
 
 
 def count_items(items: Any) -> int | None:
-    """Return how many items there are, or None if that is unknown."""
     try:
         return len(items)
     except (TypeError, NotImplementedError):

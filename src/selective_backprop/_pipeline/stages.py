@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,16 +12,23 @@ from selective_backprop._batches.serialization import on_device
 from selective_backprop._core.stats import Stats
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import NO_TARGET
+from selective_backprop._distributed.group import Exchange
+from selective_backprop._memory.history import SharedHistory
 from selective_backprop._memory.ledger import to_host
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
 from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSampler
 from selective_backprop._pipeline.lockstep import LockstepBatches
 from selective_backprop._pipeline.nonfinite import FiniteGuard, TargetWatch
-from selective_backprop._pipeline.options import Setup
-from selective_backprop._pipeline.phases import SCORED, PhasePlanner
-from selective_backprop._pipeline.resume_point import NO_INDICES, Cursor, EpochStart
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
+from selective_backprop._pipeline.options import SCORED, PhasePlanner, Setup
+from selective_backprop._pipeline.rows import (
+    NO_INDICES,
+    BufferState,
+    Cursor,
+    EpochStart,
+    Leftovers,
+    Rows,
+)
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
@@ -35,6 +42,8 @@ class PipelineState(NamedTuple):
     skipped: int  # rows skipped so far because their losses were not finite
     held: Rows | None  # a batch kept when another rank ended an epoch; it goes first
     drawn: int  # candidate batches that every rank has drawn; 0 for a single process
+    seed: int  # of all draws
+    tally: dict[str, Any]  # the counts so far, by the names of `Stats`
 
 
 class Pipeline:
@@ -55,7 +64,7 @@ class Pipeline:
         self.scorer = None if scorer is None else start_scorer(scorer, setup.context)
         gate = None if gate is None else gate.start(setup.context)
         self.clock = PhasePlanner(strategy.schedule, setup.progress, gate)
-        buffer = partial(SelectionBuffer, self.selector, shape, exact=terms.exact)
+        buffer = partial(SelectionBuffer, self.selector, shape)
         seed = setup.seed, setup.ranks.rank
 
         # 1. draw
@@ -77,7 +86,14 @@ class Pipeline:
         # 3. select, and 4. fill
         size = max(terms.history, setup.candidates) * setup.ranks.size
         self.history = terms.history_type(size) if terms.history else None
-        self.lockstep = LockstepBatches.of(setup, self.history, self.drawn)
+        self.lockstep = None
+        if setup.ranks.size > 1:
+            most, shared = 0, None
+            if self.history is not None and self.needs.passes:
+                most = setup.candidates
+                shared = SharedHistory(self.history, most, setup.device)
+            own = Exchange(setup.ranks, most), shared, self.drawn
+            self.lockstep = LockstepBatches(*own, overlaps=setup.overlap)
         self.buffer = buffer(
             history=self.history,
             filing=None if self.lockstep is None else self.lockstep.history,
@@ -105,7 +121,7 @@ class Pipeline:
                 begin()
             for rows in batches if lockstep is None else lockstep.take(begin, batches, finish):
                 if teaches:
-                    with self.scoring:
+                    with self.scoring():
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:
                     memory.handed += 1
@@ -135,11 +151,16 @@ class Pipeline:
         cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
         own = cursor, self.buffer.state, self.plain, self.finite.skipped
         held, drawn = (None, 0) if lockstep is None else (lockstep.held, lockstep.drawn)
-        return PipelineState(*own, held, drawn)
+        return PipelineState(*own, held, drawn, self.keys.seed[0], dict(self.tally))
 
-    def go_on(self, state: PipelineState, counted: Stats) -> None:
-        self.tally.update(vars(counted))
-        self.cursor, waits, self.plain, self.finite.skipped, held, drawn = state
+    def seed_with(self, seed: int) -> None:
+        for buffer in (self.keys, self.buffer):
+            buffer.seed = (seed, *buffer.seed[1:])
+
+    def go_on(self, state: PipelineState) -> None:
+        self.cursor, waits, self.plain, self.finite.skipped, held, drawn, seed, tally = state
+        self.tally.update(tally)
+        self.seed_with(seed)
         self.buffer.state = on_device(waits, self.setup.device)
         scores = [rows.scores for rows in waits.waiting if rows.scores is not None]
         if any(bool((each == NO_TARGET).any()) for each in scores):
@@ -161,7 +182,7 @@ class Pipeline:
         self._finishing = False
         epoch_scores = None
         if self.memory is not None:
-            with self.selecting:
+            with self.selecting():
                 if mid_epoch is None:
                     epoch_scores = self.memory.open(epoch, handed=self.tally["batches"])
                 else:
@@ -169,7 +190,9 @@ class Pipeline:
         if mid_epoch is None:
             # Batches left from the last epoch come before this epoch's own. A state that is saved
             # at one of them must not continue the last epoch's counts.
-            self.cursor, self.plain = self.cursor.opening(epoch), False
+            buffer, unscored = self.cursor.buffer._replace(windows=0), self.cursor.unscored
+            self.cursor = Cursor(epoch, buffer=buffer, unscored=unscored)
+            self.plain = False
             self.buffer.state = self.buffer.state._replace(windows=0)
             self.clock.pace(self.selector, epoch)  # only here: states restore a selector's pace
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
@@ -218,7 +241,7 @@ class Pipeline:
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.setup.leftovers))
         self._note_ties()
-        self.finite.wait()
+        self.finite.late.wait()
 
     def _note_ties(self) -> None:
         # On a GPU, the host waits here. What the next epoch reads of the ledger comes with it.
@@ -270,7 +293,7 @@ class Pipeline:
         scorer, device, rows, begun = self.scorer, self.setup.device, batch.rows, batch.scores
         assert scorer is not None  # only called where there is one
         checked = scorer.checked if self.checks else 0
-        with self.scoring:
+        with self.scoring():
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
             column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
@@ -288,7 +311,7 @@ class Pipeline:
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while not self._finishing:
-            with self.selecting:
+            with self.selecting():
                 rows = next(batches, None)
             if rows is None:
                 return

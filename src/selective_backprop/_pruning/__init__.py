@@ -1,1 +1,1 @@
-"""Scores of examples before training (EL2N, GraNd, losses), and subsets chosen by them."""
+"""Scores of examples before training (EL2N, losses), and subsets chosen by them."""

@@ -1,36 +1,26 @@
-"""EL2N and GraNd: how much models early in training still have to learn from each example."""
+"""EL2N: how wrong models early in training are about each example."""
 
 import math
-import textwrap
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from selective_backprop._batches.losses import (
-    ExampleLosses,
-    LossFunction,
-    apply_to_pair,
-    find_losses,
-)
-from selective_backprop._batches.structure import are_equal, list_tensors, map_tensors, move_batch
+from selective_backprop._batches.losses import LossFunction, apply_to_pair, find_losses
+from selective_backprop._batches.structure import are_equal, list_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptModel, kept_random_streams
 from selective_backprop._core.options import check_number, check_whole, find_device
-from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
+from selective_backprop._core.types import Float32, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.row_checks import check_order
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.scorers._forward import error_norms
-
-GRADIENT_BYTES = 2**28  # memory for the gradients that are held at once
 
 MakeModel: TypeAlias = Callable[[], nn.Module]
 Train: TypeAlias = Callable[[nn.Module, int], float | None]
@@ -97,45 +87,12 @@ def el2n_scores(
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 2. The paper averages over models, too.
     """
-    outputs_of = outputs or _of_pair
+    outputs_of = outputs or of_pair
 
     def errors(model: nn.Module, batch: Any, rows: int) -> Tensor:
         return error_norms(*outputs_of(model, batch))
 
-    return _score("EL2N", errors, 1 / 3, loader, make_model, train, models)
-
-
-def grand_scores(
-    loader: Any,
-    make_model: MakeModel,
-    train: Train,
-    *,
-    loss_fn: LossFunction,
-    models: int = 10,
-    outputs: OutputsOf | None = None,
-) -> ExampleScores:
-    """Score every example by the norm of its own gradient early in training.
-
-    The score is the mean over the models of the L2 norm of the gradient of the example's loss with
-    respect to all trainable parameters. `el2n_scores` approximates it without backward passes, at a
-    third of the cost. Gradients are computed in eval mode, so BatchNorm does not mix examples and
-    dropout is off. As many gradients as fit into 256 MiB are computed at once.
-
-    Args:
-        loader, make_model, train, models: as for `el2n_scores`.
-        loss_fn: the loss the models are trained with. It is computed for each example by itself,
-            whatever its `reduction`.
-        outputs: as for `el2n_scores`; `loss_fn` takes what it returns.
-
-    Returns:
-        The scores and their cost. Scoring with one model costs as much as a training epoch.
-
-    Raises:
-        ConfigurationError: as by `el2n_scores`, like other errors, or if a model has no trainable
-            parameters, or its gradients cannot be computed example by example.
-    """
-    measure = partial(_gradient_norms, ExampleLosses(loss_fn, outputs or _of_pair))
-    return _score("GraNd", measure, 1.0, loader, make_model, train, models)
+    return score_examples("EL2N", errors, 1 / 3, loader, make_model, train, models)
 
 
 def example_losses(
@@ -157,7 +114,7 @@ def example_losses(
         loss_fn: your loss. One loss per example is computed, whatever its `reduction`. The loss of
             a text is the mean over its tokens.
         losses: `callable(model, batch)` that returns one loss per example, in place of `loss_fn`.
-        outputs: as for `grand_scores`.
+        outputs: as for `el2n_scores`; `loss_fn` takes what it returns.
 
     Returns:
         One loss per example, in the data set's order, on the CPU.
@@ -173,7 +130,7 @@ def example_losses(
     return each.float()
 
 
-def _score(
+def score_examples(
     name: str,
     measure: Measure,
     passes: float,
@@ -290,61 +247,7 @@ def load_twice(source: Source) -> list[tuple[Any, int]]:
     return [*zip(one, map(len, groups), strict=True)]
 
 
-def _gradient_norms(
-    losses: LossesOf, model: nn.Module, batch: Any, rows: int
-) -> Float[Tensor, " candidate"]:
-    lossy = _Lossy(model, losses)
-    parameters = {n: p.detach() for n, p in lossy.named_parameters() if p.requires_grad}
-    if not parameters:
-        raise ConfigurationError(
-            f"{type(model).__name__} has no trainable parameter, so examples have no gradient"
-        )
-    size = sum(value.numel() * value.element_size() for value in parameters.values())
-    leaves = list_tensors(batch)
-    by_row = [leaf.ndim > 0 and leaf.shape[0] == rows for leaf in leaves]
-
-    def loss_of(parameters: dict[str, Tensor], row: tuple[Tensor, ...]) -> Tensor:
-        parts = iter([r[None] if own else r for r, own in zip(row, by_row, strict=True)])
-        alone = map_tensors(lambda _: next(parts), batch)
-        return torch.func.functional_call(lossy, parameters, (alone,))
-
-    def norm_of(*row: Tensor) -> Tensor:
-        slopes = torch.func.grad(loss_of)(parameters, row).values()
-        # Squares of half-precision gradients could overflow or underflow.
-        wide = [slope.to(torch.promote_types(slope.dtype, torch.float32)) for slope in slopes]
-        return torch.linalg.vector_norm(torch.stack([*map(torch.linalg.vector_norm, wide)]))
-
-    axes = tuple(0 if own else None for own in by_row)  # None: all examples share the tensor
-    held = max(1, GRADIENT_BYTES // size)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):  # vmap would run fused kernels example by example
-            return torch.func.vmap(norm_of, in_dims=axes, chunk_size=held)(*leaves)
-    except torch.OutOfMemoryError:  # a RuntimeError, too, but not vmap's fault
-        raise
-    except RuntimeError as error:
-        reason = textwrap.shorten(str(error), 160, placeholder=" …")
-        raise ConfigurationError(
-            f"GraNd needs torch.func.vmap, which failed on {type(model).__name__}: {reason}. Use "
-            "el2n_scores, or a model without .item(), branches on values, or writing into buffers."
-        ) from error
-
-
-class _Lossy(nn.Module):
-    """A model followed by its loss; it returns a single number."""
-
-    def __init__(self, model: nn.Module, losses: LossesOf) -> None:
-        super().__init__()
-        self.model, self.losses = model, losses
-
-    def forward(self, batch: Any) -> Tensor:
-        losses = self.losses(self.model, batch)
-        if not isinstance(losses, Tensor) or losses.numel() != 1:
-            found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise LossError(f"the loss of one example is {found}; a tensor of one number is needed")
-        return losses.reshape(())
-
-
-def _of_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
+def of_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise LossError(
             f"the batch is a {type(batch).__name__}, not a pair (inputs, targets), so the model's "

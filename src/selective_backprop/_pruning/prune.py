@@ -27,7 +27,7 @@ def prune(
     kept. To keep the lowest scores, pass `-scores.scores`.
 
     Args:
-        scores: what `el2n_scores` or `grand_scores` return, or a tensor of one score per example.
+        scores: what `el2n_scores` returns, or a tensor of one score per example.
         keep: the share of the examples to keep, in (0, 1]; at least one example is kept.
         labels: the class of every example. If given, a warning names the classes that lose all
             their examples.
@@ -48,7 +48,7 @@ def prune(
     if not isinstance(scores, Tensor) or scores.ndim != 1 or not len(scores):
         raise ConfigurationError(
             "scores must be a tensor of one finite number for each example of the data set, or "
-            f"what el2n_scores or grand_scores return; got {kind_of(scores)}"
+            f"what el2n_scores returns; got {kind_of(scores)}"
         )
     examples = scores.shape[0]
     share = check_number("keep", keep, "0.5 keeps a half", above=0, most=1)

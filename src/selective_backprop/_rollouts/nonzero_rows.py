@@ -18,12 +18,12 @@ from selective_backprop._batches.structure import (
 from selective_backprop._core.errors import BatchError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._distributed.group import Group, find_ranks
+from selective_backprop._distributed.group import find_ranks
 from selective_backprop._pipeline.rows import BufferState, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.selectors import Nonzero
+from selective_backprop.selectors import Everything
 
 
 class NonzeroRows:
@@ -67,7 +67,7 @@ class NonzeroRows:
         self._loaded = False  # the waiting rows may be on another device than the batches
         if size is not None:
             self._ranks = find_ranks()
-            selector = Nonzero().start(Context(size, None))
+            selector = Everything().start(Context(size, None))
             self._buffer = SelectionBuffer(selector, Shape(size, None), layout=self._layout)
 
     def __call__(self, batch: Any, values: Tensor) -> list[tuple[Any, Selection]]:
@@ -123,7 +123,7 @@ class NonzeroRows:
             waits = join_rows([batch], self._layout, [rows])
             buffer.adopt(Rows(waits, len(rows), rows))
         ready = buffer.state.rows
-        if isinstance(self._ranks, Group):
+        if self._ranks.size > 1:
             waiting = torch.tensor([ready])
             ready = int(self._ranks.gather(waiting, "tells how many rows wait").min())
         batches = islice(buffer.release(), ready // (buffer.shape.batch_size or 1))

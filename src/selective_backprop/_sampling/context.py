@@ -1,12 +1,37 @@
-"""What a scorer or a selector is told about the training it works in."""
+"""What works in one training run, and what it is told about this training."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import LossesOf, OutputsOf
+
+
+class Running(ABC):
+    """A scorer, a selector or a gate at work in one training run."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is needed to continue a saved training run."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`."""
+
+
+class Unchanging(Running):
+    """Keeps nothing from one call to the next."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        Saved(state).fields()
 
 
 @dataclass(frozen=True)
@@ -24,8 +49,6 @@ class Context:
         device: the device that candidates are moved to; None if they stay where they are loaded.
         examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that the strategy aims to keep; None if unknown.
-        checks: whether a scorer that approximates scores may compare them with exact scores. False
-            for a scorer inside another scorer that compares.
     """
 
     batch_size: int
@@ -36,7 +59,6 @@ class Context:
     device: torch.device | None = None
     examples: int | None = None
     rate: float | None = None
-    checks: bool = True
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "batch_size")

@@ -14,10 +14,10 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import NO_TARGET, Scores
-from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.context import Context, Running
 
 
-class RunningGate(ABC):
+class RunningGate(Running):
     """A gate at work in one training run; while it is shut, everything is trained on.
 
     An open gate observes the scores of every batch. A shut gate observes only the batches that
@@ -36,14 +36,6 @@ class RunningGate(ABC):
     @abstractmethod
     def observe(self, scores: Scores) -> None:
         """Take in the scores of a whole batch; those of rows without a target are -2^100."""
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the gate needs to continue later."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`."""
 
 
 class AbstractGate(ABC):

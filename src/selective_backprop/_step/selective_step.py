@@ -1,8 +1,9 @@
 """Selection for loops that own their batch: it takes candidates and returns selected losses."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -24,8 +25,7 @@ from selective_backprop._core.types import (
     RowWeights,
     Scores,
 )
-from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._distributed.messages import Exchange, Head, Status, compare
+from selective_backprop._distributed.group import Exchange, Group, Head, Status, compare, find_ranks
 from selective_backprop._memory.history import History, load_history
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.row_checks import warn_of_axes
@@ -34,14 +34,13 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
-from selective_backprop._step.reuse import AbstractReuse
-from selective_backprop.scorers._abstract import start_scorer
+from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._strategy import check_strategy, has_collective_forward
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 WINDOW = 2**20  # stands for any size: so long a window holds a rate to a millionth
 
 
@@ -59,6 +58,22 @@ class SelectedLosses(NamedTuple):
     losses: Float[Tensor, " row"]
     rows: RowIndices
     weights: RowWeights
+
+
+class AbstractReuse(ABC):
+    """Takes results of a step's selection pass into its training forward."""
+
+    @abstractmethod
+    def fit(self, scorer: AbstractScorer | None, model: nn.Module) -> None:
+        """Refuse a scorer or a model that this cannot serve."""
+
+    @abstractmethod
+    def recording(self, candidates: int) -> AbstractContextManager[None]:
+        """Return the context of a selection pass."""
+
+    @abstractmethod
+    def replaying(self, rows: RowIndices) -> AbstractContextManager[None]:
+        """Return the context of the training forward of these rows of the candidates."""
 
 
 class SelectiveStep:
@@ -124,10 +139,9 @@ class SelectiveStep:
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._history: History | None = None
         self._joint = None
-        if isinstance(ranks, Group) and terms.history:
+        if ranks.size > 1 and terms.history:
             self._joint = JointHistory(ranks, {"strategy": strategy, "nonfinite": policy})
-        example = "sb.experimental.ReuseActivations()"
-        check_instance("reuse", reuse, AbstractReuse, example, optional=True)
+        check_instance("reuse", reuse, AbstractReuse, "ReuseActivations()", optional=True)
         if reuse is not None:
             reuse.fit(scorer, model)
         self._reuse = reuse
@@ -247,7 +261,6 @@ class SelectiveStep:
             history=self._history,
             filing=self._joint,
             layout=self._layout,
-            exact=self._terms.exact,
             seed=(self._seed, self._counts["steps"], *ranks),
         )
         return next(buffer.route(Phase.SELECT, rows))
@@ -281,11 +294,8 @@ class JointHistory:
         return history, seed
 
     def file(self, scores: Scores) -> None:
-        gathered = self._swap(Status.READY, scores)
         assert self._history is not None
-        for own in gathered:
-            if len(own):
-                self._history.file(own.to(scores.device))
+        self._history.file(torch.cat(self._swap(Status.READY, scores)).to(scores.device))
 
     @contextmanager
     def sharing_failure(self) -> Generator[None]:
@@ -309,9 +319,7 @@ class JointHistory:
 
 def _check_fit(strategy: Strategy) -> None:
     needs, terms = strategy.needs, strategy.selector.terms
-    memory = needs is not None and (
-        not needs.passes or needs.indices or needs.remembers or needs.recordings or needs.rescores
-    )
+    memory = needs is not None and (not needs.passes or needs.indices or needs.remembers)
     problems = {
         f"has {strategy.schedule!r}, but a step knows of no epochs: pass it warmup_epochs=0 and no "
         "other times": strategy.schedule != Schedule(),

@@ -6,8 +6,9 @@ a copy of the model; a check compares their scores with exact ones: read `_appro
 
 from selective_backprop.experimental._approximate import Check
 from selective_backprop.experimental._crossing import Crossing
+from selective_backprop.experimental._grand import grand_scores
 from selective_backprop.experimental._pipelined import Pipelined
 from selective_backprop.experimental._quantized import Quantized
 from selective_backprop.experimental._reuse import ReuseActivations
 
-__all__ = ["Check", "Crossing", "Pipelined", "Quantized", "ReuseActivations"]
+__all__ = ["Check", "Crossing", "Pipelined", "Quantized", "ReuseActivations", "grand_scores"]

@@ -1,8 +1,8 @@
-"""Run a cheap scorer in place of an exact one, and check it: some batches are scored by both."""
+"""Check a cheap scorer against an exact one: some batches are scored by both."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,18 @@ from torch import Tensor, nn
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.isolation import unwrapped
 from selective_backprop._core.options import check_instance, check_number, check_whole, settle
-from selective_backprop._core.saved_state import Saved, Stateful, loaded
+from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import PassThrough, RunningScorer, check_inner
+from selective_backprop.scorers._abstract import (
+    Delegating,
+    RunningScorer,
+    check_inner,
+    scorer_parts,
+)
 from selective_backprop.scorers._agreement import Agreement, measure
 
 UNKNOWN_RATE = 1 / 3
-
-Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact one
 
 
 @final
@@ -48,39 +51,70 @@ class Check:
         settle(self, check_number, "least", most=1)
 
 
-class Comparison:
-    """A check at work.
+@final
+class CheckedScorer(Delegating):
+    """A running scorer that scores cheaply and, when a check is due, exactly too.
 
     Only every `stride`-th scored batch is compared, since a cheap scorer may be less exact in some
     batches than in others. `name` and `advice` are for the warning that agreement is low.
     """
 
     def __init__(
-        self, check: Check, rate: float | None, *, name: str, advice: str, stride: int = 1
+        self,
+        cheap: RunningScorer,
+        exact: RunningScorer,
+        check: Check,
+        rate: float | None,
+        *,
+        name: str,
+        advice: str,
+        stride: int = 1,
     ) -> None:
-        self._check, self._rate, self._stride = check, rate or UNKNOWN_RATE, stride
-        self._name, self._advice = name, advice
-        self._scored, self._batches = 0, 0
+        super().__init__(cheap)
+        self.parts = cheap, exact
+        self._exact, self._check, self._rate = exact, check, rate or UNKNOWN_RATE
+        self._name, self._advice, self._stride = name, advice, stride
+        self._scored, self._batches, self._checked = 0, 0, 0
         self._sums: Tensor | None = None  # of each measure, on the scores' device
-        self.agreement: Agreement | None = None  # the result
-        self.checked = 0  # candidates that were scored twice
+        self._found: Agreement | None = None  # the result
 
-    def follow(self, scores: Scores, exactly: Callable[[], Scores]) -> None:
+    @property
+    def ahead(self) -> int:
+        return self.inner.ahead
+
+    @property
+    def agreement(self) -> Agreement | None:
+        return self._found
+
+    @property
+    def checked(self) -> int:
+        return self._checked
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self._followed(self.inner.score(batch, indices), batch, indices)
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        # If a check is due, it is made when the scores are asked for.
+        wait = self.inner.begin(batch, indices)
+        return lambda: self._followed(wait(), batch, indices)
+
+    def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
         """Count a scored batch; if a comparison is due, compare its scores with exact ones."""
-        due = self.agreement is None and self._scored % self._stride == 0
+        due = self._found is None and self._scored % self._stride == 0
         if due and scores.shape[0]:
-            exact = exactly().to(scores.device)
+            exact = self._exact.score(batch, indices).to(scores.device)
             measured = measure(scores, exact, self._rate)
             self._sums = measured if self._sums is None else self._sums.to(scores.device) + measured
             self._batches += 1
-            self.checked += scores.shape[0]
+            self._checked += scores.shape[0]
             if self._batches == self._check.batches:
                 self._conclude(self._sums)
         self._scored += 1
+        return scores
 
     def _conclude(self, sums: Tensor) -> None:
         means = (sums / self._batches).tolist()
-        found = self.agreement = Agreement(*means, self._rate, self._batches, self.checked)
+        found = self._found = Agreement(*means, self._rate, self._batches, self._checked)
         self._sums, self._batches = None, 0
         if found.overlap < self._check.least:
             warn(
@@ -92,105 +126,32 @@ class Comparison:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        found = self.agreement
         return {
+            "cheap": self.inner.state_dict(),
+            "exact": self._exact.state_dict(),
             "scored": self._scored,
-            "sums": None if self._sums is None else self._sums.tolist(),
+            "sums": None if self._sums is None else self._sums.clone(),
             "batches": self._batches,
-            "checked": self.checked,
-            "found": None if found is None else dict(vars(found)),
+            "checked": self._checked,
+            "found": None if self._found is None else dict(vars(self._found)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        scored, sums, batches, checked, found = Saved(state).fields(
-            "scored", "sums", "batches", "checked", "found"
+        cheap, exact, scored, sums, batches, checked, found = Saved(state).fields(
+            "cheap", "exact", "scored", "sums", "batches", "checked", "found"
         )
         most = int(self._check.batches)
-
-        def read(both: Saved) -> list[float]:
-            correlation, overlap = both.items(2)  # up to 1 per batch, plus rounding
-            return [correlation.number(-most - 1, most + 1), overlap.number(0, most + 1)]
-
-        values = sums.maybe(read)
-        ends = (0, 0) if values is None else (1, most - 1)
-        agreement = found.maybe(lambda each: each.record(Agreement, correlation=(-2.0, 2.0)))
-        counts = scored.whole(), batches.whole(*ends), checked.whole()
-        self._scored, self._batches, self.checked = counts
-        self._sums = None if values is None else torch.tensor(values, dtype=torch.float64)
-        self.agreement = agreement
-
-
-@final
-class ApproximateScorer(PassThrough):
-    """A running scorer that scores cheaply and, when a check is due, exactly too."""
-
-    def __init__(
-        self, cheap: RunningScorer, exact: RunningScorer, comparison: Comparison | None
-    ) -> None:
-        super().__init__(cheap)
-        self.parts = cheap, exact
-        self._exact, self._comparison = exact, comparison
-
-    @property
-    def agreement(self) -> Agreement | None:
-        return (self._comparison or self.inner).agreement
-
-    @property
-    def checked(self) -> int:
-        return self.inner.checked + (0 if self._comparison is None else self._comparison.checked)
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._followed(self.inner.score(batch, indices), batch, indices)
-
-    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        # If a check is due, it is made when the scores are asked for.
-        wait = self.inner.begin(batch, indices)
-        return lambda: self._followed(wait(), batch, indices)
-
-    def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
-        if self._comparison is not None:
-            self._comparison.follow(scores, lambda: self.score_exactly(batch, indices))
-        return scores
-
-    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._exact.score_exactly(batch, indices)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self._named()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        parts = dict(self._named())
-        states = Saved(state).fields(*parts)
-        # The cheap scorer comes last, since undoing its load may be expensive.
-        with loaded(reversed([*zip(parts.values(), states, strict=True)])):
-            pass
-
-    def _named(self) -> Iterator[tuple[str, Stateful]]:
-        yield from zip(("cheap", "exact"), self.parts, strict=True)
-        if self._comparison is not None:
-            yield "check", self._comparison
-
-
-def start_checked(
-    scorer: Any, context: Context, begin: Callable[[Context], Both], *, advice: str, interval: int
-) -> ApproximateScorer:
-    """Start a cheap scorer, which is compared with the exact one as the field `check` says.
-
-    `begin` starts both in a context. Scorers inside a checked scorer are not checked themselves.
-    The batches of a check are spread over `interval` scored batches.
-    """
-    check, compared = scorer.check, None
-    if check is not None and context.checks:
-        name, stride = type(scorer).__name__, -(-interval // int(check.batches))
-        compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
-        context = replace(context, checks=False)
-    cheap, exact = begin(context)
-    if exact.ahead:
-        raise ConfigurationError(
-            f"{scorer.scorer!r} scores beside the training already; wrap the scorer inside it "
-            "instead, such as Pipelined(Forward(), every=8)"
+        # Up to 1 per batch, plus rounding.
+        values = sums.maybe(
+            lambda each: each.tensor(torch.float64, shape=(2,), least=-most - 1, most=most + 1)
         )
-    return ApproximateScorer(cheap, exact, compared)
+        agreement = found.maybe(lambda each: each.record(Agreement, correlation=(-2.0, 2.0)))
+        counts = scored.whole(), batches.whole(*((0, 0) if values is None else (1, most - 1)))
+        twice = checked.whole()
+        # The cheap scorer comes last, since undoing its load may be expensive.
+        with loaded([(self._exact, exact), (self.inner, cheap)]):
+            self._scored, self._batches = counts
+            self._checked, self._sums, self._found = twice, values, agreement
 
 
 def model_of(scorer: Any, context: Context) -> nn.Module:
@@ -212,3 +173,5 @@ def check_wrapper(wrapper: Any) -> None:
             f"{type(wrapper).__name__} needs a scorer that scores with the model in training, such "
             f"as Forward(), but {scorer!r} scores with a model of its own"
         )
+    if any(hasattr(part, "check") for part in scorer_parts(scorer)):
+        raise ConfigurationError(f"{scorer!r} scores with a copy already; wrap Forward() instead")

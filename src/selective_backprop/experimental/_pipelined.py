@@ -11,25 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from selective_backprop._batches.structure import list_leaves
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.experimental._approximate import (
-    Both,
     Check,
+    CheckedScorer,
     check_wrapper,
     model_of,
-    start_checked,
-)
-from selective_backprop.experimental._model_copy import (
-    cloned,
-    copy_model,
-    overwrite,
-    saved_copy,
-    tensors_of,
-    update,
 )
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 
@@ -96,22 +87,30 @@ def start_ahead(spec: Any, context: Context, open_backend: Callable[[], Any]) ->
         window = context.window or context.batch_size / (context.rate or 1.0)
         ahead = max(1, math.ceil(window / context.batch_size))
 
-    def begin(context: Context) -> Both:
-        exact = start_scorer(spec.scorer, replace(context, checks=False))
-        return _RunningPipelined(open_backend, model, exact, every, int(ahead)), exact
-
-    advice = f"Use a smaller every={' or ahead=' if ahead else ''}"
-    return start_checked(spec, context, begin, advice=advice, interval=every)
+    kept, check = start_scorer(spec.scorer, context), spec.check
+    cheap = _RunningPipelined(open_backend, model, kept, every, int(ahead))
+    if check is None:
+        return cheap
+    return CheckedScorer(
+        cheap,
+        start_scorer(spec.scorer, context),
+        check,
+        context.rate,
+        name=type(spec).__name__,
+        advice=f"Use a smaller every={' or ahead=' if ahead else ''}",
+        stride=math.ceil(every / check.batches),
+    )
 
 
 class _RunningPipelined(RunningScorer):
     def __init__(
-        self, open_backend: Any, model: nn.Module, exact: RunningScorer, every: int, ahead: int
+        self, open_backend: Any, model: nn.Module, kept: RunningScorer, every: int, ahead: int
     ) -> None:
-        self._open, self._model, self._exact = open_backend, model, exact
+        self._open, self._model = open_backend, model
         self._every, self._ahead, self._begun = every, ahead, 0
         self._backend: Any = None
-        self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
+        self._weights: dict[str, Tensor] | None = None  # until there is a backend, like `kept`,
+        self._kept = kept  # which holds the scorer's state
 
     @property
     def ahead(self) -> int:
@@ -123,7 +122,7 @@ class _RunningPipelined(RunningScorer):
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         if self._backend is None:
             backend = self._open()
-            backend.resume(self._kept["copy"], self._kept["scorer"])
+            backend.resume(self._weights, self._kept.state_dict())
             self._backend = backend
         wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)
         self._begun += 1
@@ -131,25 +130,20 @@ class _RunningPipelined(RunningScorer):
 
     def state_dict(self) -> dict[str, Any]:
         # Batches that are being scored are not part of the state: they are begun anew, or dropped.
-        if self._backend is None:
-            return {"begun": self._begun, **self._kept}
-        weights = self._backend.weights() if self._begun % self._every else None
-        return {"begun": self._begun, "copy": weights, "scorer": self._backend.state_dict()}
+        weights, scorer = self._weights, (self._backend or self._kept).state_dict()
+        if self._backend is not None:
+            weights = self._backend.weights() if self._begun % self._every else None
+        return {"begun": self._begun, "copy": weights, "scorer": scorer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         begun, weights, scorer = Saved(state).fields("begun", "copy", "scorer")
         count = begun.whole()
-        kept = saved_copy(weights, tensors_of(self._model), due=count % self._every == 0)
-        if count or scorer.value is not None:
-            # The backend is made later; refuse now a state that its inner scorer would not take.
-            before = copy.deepcopy(self._exact.state_dict())
-            try:
-                with scorer.inside():
-                    self._exact.load_state_dict(scorer.value)
-            finally:
-                self._exact.load_state_dict(before)
-        self._begun, self._backend = count, None
-        self._kept = {"copy": kept, "scorer": scorer.value}
+        kept = None
+        if count % self._every or weights.value is not None:  # else a new copy is due
+            kept = weights.tensors(tensors_of(self._model))
+        with scorer.inside():
+            self._kept.load_state_dict(scorer.value)
+        self._begun, self._weights, self._backend = count, kept, None
 
 
 @final
@@ -172,7 +166,7 @@ class StreamBackend:
         # If these are freed while the stream works with them, their memory is kept until it ends.
         for part in (self._twin, self._staged):
             _keep_for(self._side, list(tensors_of(part).values()))
-        self._inner = start_scorer(scorer, replace(context, model=self._twin, checks=False))
+        self._inner = start_scorer(scorer, replace(context, model=self._twin))
 
     @property
     def _current(self) -> torch.cuda.Stream:
@@ -210,12 +204,11 @@ class StreamBackend:
         self._current.wait_stream(self._side)
         return self._inner.state_dict()
 
-    def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
+    def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any]) -> None:
         """Load weights and state on the current stream; the first pass waits for this stream."""
         if weights is not None:
             overwrite(tensors_of(self._twin), weights)
-        if state is not None:
-            self._inner.load_state_dict(state)
+        self._inner.load_state_dict(state)
 
 
 def _keep_for(stream: torch.cuda.Stream, leaf: Any) -> Any:
@@ -225,3 +218,46 @@ def _keep_for(stream: torch.cuda.Stream, leaf: Any) -> Any:
         if isinstance(part, Tensor) and part.is_cuda:
             part.record_stream(stream)
     return leaf
+
+
+def copy_model(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, without gradients; refuse a model that cannot be copied."""
+    try:
+        return copy.deepcopy(model).requires_grad_(False)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+        ) from error
+
+
+def update(twin: nn.Module, model: nn.Module) -> None:
+    """Give a copy of a model its parameters, buffers and modes, without allocating anything."""
+    overwrite(tensors_of(twin), tensors_of(model))
+    for mine, theirs in zip(twin.modules(), model.modules(), strict=True):
+        if mine.training != theirs.training:  # setting an attribute of a module is slow
+            mine.training = theirs.training
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers by name; a shared one is there once."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach() for name, tensor in named}
+
+
+@torch.no_grad()
+def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Copy the values of `theirs` into `mine`; refuse tensors of other names or shapes."""
+    shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
+    if shapes[0] != shapes[1]:
+        changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
+        raise LoaderError(
+            f"{', '.join(changed[:5])} ({len(changed)} in all) changed since the model was copied; "
+            "its parameters and buffers must keep their names and shapes. Make the loader anew"
+        )
+    if mine:
+        torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])
+
+
+def cloned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of tensors, for a saved state."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}

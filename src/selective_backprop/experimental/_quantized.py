@@ -13,9 +13,8 @@ from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.experimental import _model_copy as copies
+from selective_backprop.experimental import _pipelined as copies
 from selective_backprop.experimental._approximate import Check, check_wrapper, model_of
-from selective_backprop.experimental._pipelined import start_ahead
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 
 INT8, FLOAT8 = "Int8DynamicActivationInt8WeightConfig", "Float8DynamicActivationFloat8WeightConfig"
@@ -68,14 +67,14 @@ class Quantized(AbstractScorer):
         return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
-        return start_ahead(self, context, partial(_QuantizedBackend, self, context))
+        return copies.start_ahead(self, context, partial(_QuantizedBackend, self, context))
 
 
 class _QuantizedBackend:
     """A copy of the model, and a quantised copy of this copy, which scores."""
 
     def __init__(self, spec: Quantized, context: Context) -> None:
-        self._spec, self._context = spec, replace(context, checks=False)
+        self._spec, self._context = spec, context
         self._model = model_of(spec, context)
         self._twin = copies.copy_model(self._model)
         self._inner = self._quantised()
@@ -93,12 +92,11 @@ class _QuantizedBackend:
     def state_dict(self) -> dict[str, Any]:
         return self._inner.state_dict()
 
-    def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
+    def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any]) -> None:
         if weights is not None:
             copies.overwrite(copies.tensors_of(self._twin), weights)
         self._inner = self._quantised()
-        if state is not None:
-            self._inner.load_state_dict(state)
+        self._inner.load_state_dict(state)
 
     def _quantised(self) -> RunningScorer:
         from torchao import quantization

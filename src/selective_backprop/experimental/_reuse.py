@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.isolation import list_modules
 from selective_backprop._core.types import RowIndices
-from selective_backprop._step.reuse import AbstractReuse
+from selective_backprop._step.selective_step import AbstractReuse
 from selective_backprop.scorers._abstract import AbstractScorer
 from selective_backprop.scorers._forward import Forward
 

@@ -41,7 +41,7 @@ from selective_backprop._core.types import NO_TARGET
 from selective_backprop._loader.candidate_scheduler import end_of
 from selective_backprop._loader.messages import warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
 from selective_backprop._rollouts.rewards import check_band
 from selective_backprop.scorers._abstract import scorer_parts
@@ -53,36 +53,26 @@ from selective_backprop.strategies._auto.entropies import (
 from selective_backprop.strategies._strategy import check_loss, check_strategy
 
 __all__ = [
+    # Defined below.
+    *("GivenLoss", "StateFile", "check_options", "deal_out", "drawing", "first_batch", "join_rows"),
+    *("known_length", "read_streams", "refuse", "require", "save_streams", "unpack_selected"),
     "NO_TARGET",  # the score of a row without a target
-    "GivenLoss",  # the user's loss function, asked for one loss per example
     "Padding",  # padding values of which a batch may lack some
     "Saved",  # a value of a saved state, which is checked when it is read
-    "StateFile",  # a file in a checkpoint
     "WeighingLoss",  # what `SelectiveLoader.loss_fn` returns
     "check_band",  # a pair of rewards, the lower one first
     "check_entropies",  # refuses losses that are no cross-entropies
-    "check_loader",  # refuses loaders that cannot be selected from
     "check_loss",  # refuses a loss, by its name, that does not fit a strategy
     "check_losses",  # refuses losses that are not one per example
-    "check_options",  # checks the options `pad` and `nonfinite` early
     "check_strategy",  # refuses what is no strategy
     "check_whole",  # a whole number in a range
-    "deal_out",  # a loader of one rank's examples
-    "drawing",  # a loader with another sampler
     "end_of",  # the number of steps that a learning-rate schedule is made for
-    "first_batch",  # a batch of a loader that is left as it was
-    "join_rows",  # one batch of rows of several batches
     "kept_random_streams",  # restores random streams
-    "known_length",  # a loader's number of batches, if it is known
     "map_tensors",  # applies a function to all tensors of a batch
     "move_batch",  # a batch on another device
-    "read_streams",  # restores saved random streams
-    "refuse",  # raises an error with the first reason that applies
-    "require",  # refuses a framework that is missing or too old
-    "save_streams",  # the states of random streams
+    "open_source",  # refuses loaders that cannot be selected from
     "scorer_parts",  # a scorer and those that it wraps
     "seal",  # a batch as plain data
-    "unpack_selected",  # a sealed batch with its selection
     "unseal",  # what was sealed, if it is undamaged
     "warn",  # a warning at the user's line
 ]
@@ -128,11 +118,6 @@ def check_options(
 ) -> tuple[dict[str, float], sb.NonFinite]:
     """Return these options of `SelectiveLoader`, for adapters that build it only in training."""
     return check_pad(pad), choose("nonfinite", nonfinite, sb.NonFinite)
-
-
-def check_loader(loader: Any) -> None:
-    """Refuse a loader that `SelectiveLoader` could not wrap later."""
-    open_source(loader)
 
 
 def known_length(loader: Any) -> int | None:
@@ -213,7 +198,6 @@ class StateFile:
 
     @classmethod
     def of_rank(cls, folder: str | Path, name: str, rank: int, ranks: int) -> "StateFile":
-        """Return the file of a rank's state."""
         return cls(Path(folder) / f"{name}-{rank}-of-{ranks}.pt")
 
     def save(self, state: dict[str, Any]) -> None:
@@ -257,9 +241,8 @@ def save_streams(device: torch.device = CPU) -> dict[str, Any]:
 def read_streams(saved: Saved, device: torch.device = CPU) -> Callable[[], None]:
     """Return a function that restores the random streams."""
     host, cuda = saved.fields("host", "cuda")
-    streams, gpu = unseal(host, RandomStreams), None
-    if cuda.value is not None and device.type == "cuda":
-        gpu = cuda.random_state(device)
+    streams, on_gpu = unseal(host, RandomStreams), device.type == "cuda"
+    gpu = cuda.random_state(device) if on_gpu and cuda.value is not None else None
 
     def put_back() -> None:
         streams.put_back()

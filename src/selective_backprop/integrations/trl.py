@@ -1,10 +1,6 @@
 """TRL's GRPOTrainer and RLOOTrainer without rollouts that have no gradient.
 
-    trainer = NonzeroGRPOTrainer(model, reward_funcs, args=args, train_dataset=prompts)
-
-All completions are generated and rewarded as usual. Completions without a gradient are then left
-out of training, and out of the pass that computes the old log-probabilities. The others are
-regrouped into fewer micro-batches per update.
+`NonzeroGRPOTrainer(model, reward_funcs, args=args, train_dataset=prompts)` is such a trainer.
 """
 
 from selective_backprop.integrations._trl._trainers import (

@@ -1,6 +1,5 @@
 """Scorers give each candidate a number, its score; selectors choose candidates by these scores.
 
-This package uses batches, the memory of scores and `_core`, but no selector, strategy or loader.
 Read `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
 
 All raise a `ConfigurationError` if a setting is out of its range or of the wrong type.

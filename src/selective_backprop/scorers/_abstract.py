@@ -9,14 +9,13 @@ from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_whole, settle
-from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.context import Context, Running
 from selective_backprop.scorers._agreement import Agreement
 
 
-class RunningScorer(ABC):
+class RunningScorer(Running):
     """A scorer at work in one training run; `AbstractScorer.start` returns it."""
 
     @abstractmethod
@@ -32,14 +31,6 @@ class RunningScorer(ABC):
             has a score of -2^100, and is kept at the same rate as the others.
         """
 
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer needs to continue a saved training run."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`."""
-
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         """Return the score of every example from memory, before epoch `epoch` (from 0) loads any.
 
@@ -50,7 +41,7 @@ class RunningScorer(ABC):
         """
         return None
 
-    def learn(self, batch: Any) -> None:  # noqa: B027
+    def learn(self, batch: Any) -> None:
         """Train the scorer itself on a training batch, before the model trains on this batch."""
 
     @property
@@ -65,10 +56,6 @@ class RunningScorer(ABC):
         """
         scores = self.score(batch, indices)
         return lambda: scores
-
-    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score one batch of candidates exactly, even if `score` returns approximate scores."""
-        return self.score(batch, indices)
 
     @property
     def agreement(self) -> Agreement | None:
@@ -162,34 +149,9 @@ class Delegating(RunningScorer):
         self.inner.load_state_dict(state)
 
 
-class PassThrough(Delegating):
-    @property
-    def ahead(self) -> int:
-        return self.inner.ahead
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self.inner.score(batch, indices)
-
-    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        return self.inner.begin(batch, indices)
-
-
-class Stateless(RunningScorer):
-    """A running scorer without memory: it keeps nothing from one call to the next."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        Saved(state).fields()
-
-
 def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
     """Start a scorer; refuse it unless `Needs.remembers` says whether it overrides `recall`."""
     running = scorer.start(context)
-    check_instance(
-        f"what {type(scorer).__name__}.start returned", running, RunningScorer, "MyRunning()"
-    )
     recalls = type(running).recall is not RunningScorer.recall
     if recalls != scorer.needs.remembers:
         raise ConfigurationError(

@@ -21,8 +21,8 @@ from selective_backprop._core.isolation import (
 )
 from selective_backprop._core.options import NamedOption, check_flag, choose, settle
 from selective_backprop._core.types import NO_TARGET, LossesOf, RowIndices, Scores
-from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, Stateless
+from selective_backprop._sampling.context import Context, Unchanging
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer
 
 
 class Measure(NamedOption):
@@ -99,7 +99,7 @@ class Forward(AbstractScorer):
         return _RunningForward(unwrapped(context.model), measured, context.device, self)
 
 
-class _RunningForward(Stateless):
+class _RunningForward(Unchanging, RunningScorer):
     def __init__(
         self, model: nn.Module, losses: LossesOf, device: torch.device | None, spec: Forward
     ) -> None:

@@ -12,13 +12,12 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_flag, check_instance, check_whole, settle
 from selective_backprop._core.types import NO_TARGET, Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger, Observations
-from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.context import Context, Unchanging
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
+    Delegating,
     Needs,
-    PassThrough,
     RunningScorer,
-    Stateless,
     check_inner,
     start_scorer,
 )
@@ -83,10 +82,20 @@ def _merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, n
     return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
 
 
-class Recalling(PassThrough):
+class Recalling(Delegating):
     def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
         super().__init__(inner)
         self._recall = recall
+
+    @property
+    def ahead(self) -> int:
+        return self.inner.ahead
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self.inner.score(batch, indices)
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        return self.inner.begin(batch, indices)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         return self._recall(ledger, epoch)
@@ -185,7 +194,7 @@ class Recorded(AbstractScorer):
         return torch.from_numpy(recent(scores, epochs, epoch, self.max_age))
 
 
-class Unscored(Stateless):
+class Unscored(Unchanging, RunningScorer):
     """Takes no scores: the strategy selects by recorded losses alone."""
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:

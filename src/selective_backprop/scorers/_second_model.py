@@ -3,21 +3,18 @@
 import copy
 import hashlib
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.options import check_instance
-from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import NO_TARGET, Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
@@ -114,25 +111,19 @@ class Excess(AbstractScorer):
                 f"there are reference losses of {len(self.reference)} examples, but the data set "
                 f"has {context.examples}; one per example is needed"
             )
-        inner = start_scorer(self.scorer, context)
-        reference = None if self.reference is None else self.reference.losses
-        if self._recalls:
-            return Recalling(inner, partial(_recall_excess, inner, reference))
-        assert reference is not None
-        return _RunningExcess(reference, inner)
+        inner, given = start_scorer(self.scorer, context), self.reference
+        if not self._recalls:
+            assert given is not None
+            return _RunningExcess(given.losses, inner)
 
+        def recall(ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+            losses = inner.recall(ledger, epoch)
+            assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
+            excess = losses - (ledger.recorded.first() if given is None else given.losses)
+            excess.masked_fill_(excess.isnan(), torch.inf)  # the first loss is unknown
+            return excess.masked_fill_(losses == NO_TARGET, NO_TARGET)
 
-def _recall_excess(
-    inner: RunningScorer, reference: Tensor | None, ledger: Ledger, epoch: int
-) -> Float32[Tensor, " example"]:
-    """Return by how much remembered losses exceed the reference; infinity where one is unknown."""
-    if reference is None:
-        reference = ledger.recorded.first()
-    losses = inner.recall(ledger, epoch)
-    assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
-    excess = losses - reference
-    excess.masked_fill_(excess.isnan(), torch.inf)  # the first loss is unknown
-    return excess.masked_fill_(losses == NO_TARGET, NO_TARGET)
+        return Recalling(inner, recall)
 
 
 class _RunningExcess(Delegating):
@@ -141,12 +132,7 @@ class _RunningExcess(Delegating):
         self._reference = reference
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._above_reference(self.inner.score(batch, indices), indices)
-
-    def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._above_reference(self.inner.score_exactly(batch, indices), indices)
-
-    def _above_reference(self, scores: Scores, indices: RowIndices | None) -> Scores:
+        scores = self.inner.score(batch, indices)
         self._reference = self._reference.to(scores.device)
         assert indices is not None  # the loader refuses streams
         return scores - self._reference[indices.to(scores.device)]
@@ -227,31 +213,7 @@ class _RunningProxy(RunningScorer):
         return copy.deepcopy(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the states of the proxy and its optimiser; if either is refused, nothing changes.
-
-        Copies load them first and take two steps: an optimiser notices only then that its state is
-        incomplete.
-        """
-        weights, steps = Saved(state).fields("model", "optimizer")
-        pairs = [(self._model, self._optimizer)]
-        with suppress(Exception):  # some models can be trained but not copied
-            pairs = [copy.deepcopy(pairs[0]), *pairs]
-        for model, optimizer in pairs:
-            with weights.inside():
-                model.load_state_dict(weights.value)
-            with steps.inside():
-                # An optimiser keeps its argument.
-                optimizer.load_state_dict(copy.deepcopy(steps.value))
-                if model is not self._model:
-                    _try_steps(optimizer)
-
-
-def _try_steps(optimizer: Optimizer) -> None:
-    groups = optimizer.param_groups
-    parameters = [each for group in groups for each in group["params"] if not is_lazy(each)]
-    for _ in range(2):  # some optimisers first read their state at the second step
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer.step()
-    if not all(bool(each.isfinite().all()) for each in parameters):
-        raise ConfigurationError("steps with gradients of 0 lead to weights of NaN")
+        # A copy, since an optimiser keeps its argument.
+        parts = Saved(copy.deepcopy(state)).fields("model", "optimizer")
+        with loaded(zip((self._model, self._optimizer), parts, strict=True)):
+            pass

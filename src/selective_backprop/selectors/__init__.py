@@ -20,7 +20,7 @@ from selective_backprop.selectors._abstract import (
     Stateless,
     Terms,
 )
-from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide, Nonzero
+from selective_backprop.selectors._by_loss import BelowMean, Confident, Hide
 from selective_backprop.selectors._by_rate import (
     Bottom,
     Everything,
@@ -42,7 +42,6 @@ __all__ = [
     "Everything",
     "Hide",
     "History",
-    "Nonzero",
     "Paced",
     "Percentile",
     "Proportional",

@@ -3,20 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_rate, check_whole, settle
-from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
-from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.context import Context, Running, Unchanging
 from selective_backprop._sampling.draws import Choice, Draw
 
 
-class RunningSelector(ABC):
+class RunningSelector(Running):
     """A selector at work in one training run; `AbstractSelector.start` returns it."""
 
     @abstractmethod
@@ -37,14 +34,6 @@ class RunningSelector(ABC):
             comes twice, unless the selector draws with replacement. With `Draw.EXACT`, there are
             `context.quota(len(scores))` positions, where `context` is what `start` was given.
         """
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the selector needs to continue later."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`."""
 
 
 class Paced(ABC):
@@ -76,8 +65,6 @@ class Terms:
         paced: whether the rule changes during training. If so, the length of training must be
             known, and the running selector must also inherit from `Paced`.
         confidence: whether `exp(-score)` is taken for the probability of the true class.
-        exact: whether a score of 0 stands for a gradient of 0. A row without a target then scores
-            0, and not as another row does.
     """
 
     rate: float
@@ -89,15 +76,11 @@ class Terms:
     promises: bool = True
     paced: bool = False
     confidence: bool = False
-    exact: bool = False
     history_type: type[History] = History
 
     def __post_init__(self) -> None:
         settle(self, check_rate, "rate")
         settle(self, check_whole, "history", least=0)
-        kind = self.history_type
-        if not (isinstance(kind, type) and issubclass(kind, History)):
-            raise ConfigurationError(f"history_type={kind!r} is no subclass of History")
 
 
 class AbstractSelector(ABC):
@@ -114,16 +97,10 @@ class AbstractSelector(ABC):
 
 
 @dataclass(frozen=True)
-class Stateless(RunningSelector):
+class Stateless(Unchanging, RunningSelector):
     """A running selector that remembers nothing: `rule` is a function for its `select`."""
 
     rule: Callable[[Scores, History, torch.Generator], Choice]
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         return self.rule(scores, history, generator)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        Saved(state).fields()

@@ -69,20 +69,6 @@ class Confident(AbstractSelector):
 
 @final
 @dataclass(frozen=True)
-class Nonzero(AbstractSelector):
-    """Keep every candidate whose score is not exactly 0; leave out those of a hinge loss of 0."""
-
-    @property
-    def terms(self) -> Terms:
-        """The rate is 1: most candidates are expected to be kept."""
-        return Terms(1.0, Draw.BERNOULLI, promises=False, exact=True)
-
-    def start(self, context: Context) -> RunningSelector:
-        return Stateless(lambda scores, history, generator: Choice(scores.nonzero().flatten()))
-
-
-@final
-@dataclass(frozen=True)
 class BelowMean(AbstractSelector):
     """Leave out, at random, some of the candidates that score below the mean of recent scores.
 

@@ -18,7 +18,6 @@ easy_skip            Recorded(max_age=4)           Confident(floor)     first qu
 auto                 see _auto                     Confident(floor)     first epoch
 rho_loss             Excess(reference, Forward())  Top(rate)            -
 tail_sft             Excess(None, Recorded(4))     Top(rate)            first epoch
-drop_zero            Forward()                     Nonzero()            -
 """
 
 from selective_backprop.strategies._strategy import Strategy

@@ -376,25 +376,3 @@ def tail_sft(
     check_instance("initial", initial, ReferenceLosses, "torch.tensor(losses)", optional=True)
     excess = scorers.Excess(initial, Recorded(max_age))
     return Strategy("tail-sft", excess, selectors.Top(rate), schedule)
-
-
-def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
-    """Leave out examples that score exactly 0, and fill batches up with the next examples.
-
-    Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss.
-
-    With the scorer `Recorded(max_age)`, an example whose training loss is 0 is not loaded for
-    `max_age` epochs, and then trained on again. In reinforcement learning, this can skip prompts
-    before answers are generated: record `1 - rewards.amin(1)` as the loss, for rewards of shape
-    `[prompt, answer]`, if right answers have a reward of 1 and wrong answers less. To drop rows of
-    gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
-
-    Args:
-        scorer: scores the examples, such as `Forward()` or `Recorded(max_age=4)`.
-        schedule: when to leave examples out; by default always.
-
-    Source:
-        Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
-        GRESO, a prompt is used more rarely each time it teaches nothing.
-    """
-    return Strategy("drop-zero", scorer, selectors.Nonzero(), schedule)

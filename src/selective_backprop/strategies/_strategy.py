@@ -1,7 +1,4 @@
-"""A strategy has three parts: how examples are scored, which are kept, and when.
-
-Checks follow: does it fit the loss, and do its forward passes wait for all ranks?
-"""
+"""A strategy: how examples are scored, which are kept, and when; and checks that it fits."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -12,7 +9,7 @@ from torch import nn
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance
-from selective_backprop._distributed.group import Alone, Ranks
+from selective_backprop._distributed.group import Group
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
@@ -102,7 +99,7 @@ def check_loss(strategy: Strategy, name: str | None) -> None:
 
 
 def has_collective_forward(
-    strategy: Strategy, model: Any, skips_rows: bool, ranks: Ranks, measured: bool = False
+    strategy: Strategy, model: Any, skips_rows: bool, ranks: Group, measured: bool = False
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
@@ -110,7 +107,7 @@ def has_collective_forward(
     `measured` says that each rank asks a function of the user's how far training is.
     """
     needs = strategy.needs
-    if isinstance(ranks, Alone) or needs is None or not strategy.scores or not needs.model:
+    if ranks.size == 1 or needs is None or not strategy.scores or not needs.model:
         return False
     why = _waits_for_ranks(model, strategy.scorer)
     if why is None:

@@ -6,8 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fixture_examples import fixture_history
-from fixture_runs import fixture_comparison, fixture_header, fixture_point, fixture_run
+from fixture_runs import (
+    fixture_comparison,
+    fixture_header,
+    fixture_history,
+    fixture_point,
+    fixture_run,
+)
 
 import selective_backprop as sb
 from selective_backprop_lab.analysis.comparison import (

@@ -6,9 +6,8 @@ import re
 import numpy as np
 import pytest
 from fixture_command import run_command
-from fixture_examples import fixture_history
 from fixture_lab import EXAMPLES, few_digits
-from fixture_runs import fixture_header, fixture_point
+from fixture_runs import fixture_header, fixture_history, fixture_point
 from PIL import Image
 
 import selective_backprop as sb

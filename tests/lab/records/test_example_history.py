@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fixture_examples import fixture_history
 from fixture_lab import blank_data, few_digits
+from fixture_runs import fixture_history
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import thumbnails

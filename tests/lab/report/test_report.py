@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from fixture_examples import fixture_history
-from fixture_runs import fixture_comparison, fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_history, fixture_run, fixture_seeds
 from matplotlib.figure import Figure
 from PIL import Image
 

@@ -5,9 +5,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from fixture_command import run_command
-from fixture_lab import few_digits, fixture_plan, untimed
+from fixture_lab import few_digits, fixture_plan, open_session, untimed
 from fixture_loaders import same_tensors
-from fixture_sessions import open_session
 
 import selective_backprop as sb
 from selective_backprop_lab.recipe import RECIPES

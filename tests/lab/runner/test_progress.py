@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from fixture_clock import Clock
 from fixture_lab import fixture_plan
+from fixture_loaders import Clock
 from fixture_runs import fixture_point
 from rich.console import Console
 

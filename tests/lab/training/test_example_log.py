@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_lab import carry_out, few_digits, finish, fixture_plan, same_runs
-from reference_audit import doubt, mean_doubt
+from reference import doubt, mean_doubt
 
 from reproductions.probes import Selections, unpack
 from selective_backprop_lab.training import example_log as following

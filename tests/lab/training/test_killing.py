@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_lab import few_digits, fixture_plan, same_runs, untimed
-from fixture_sessions import train_session
+from fixture_lab import few_digits, fixture_plan, same_runs, train_session, untimed
 
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.probes import Probe

@@ -5,8 +5,15 @@ import math
 from importlib.util import find_spec
 
 import pytest
-from fixture_lab import MeteredClock, few_digits, fixture_plan, same_runs, untimed
-from fixture_sessions import open_session, train_session
+from fixture_lab import (
+    MeteredClock,
+    few_digits,
+    fixture_plan,
+    open_session,
+    same_runs,
+    train_session,
+    untimed,
+)
 
 import selective_backprop as sb
 from selective_backprop_lab.records import writer

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import rich.style  # noqa: F401 - draws from Python's stream when it is imported
 import torch
-from fixture_cheap import Coarse
 from fixture_lab import (
     EXAMPLES,
     TESTED,
@@ -23,6 +22,7 @@ from fixture_lab import (
     untimed,
 )
 from fixture_loaders import same_tensors
+from fixture_pipelined import Coarse
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn

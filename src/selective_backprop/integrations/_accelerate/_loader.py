@@ -27,6 +27,8 @@ from selective_backprop.integrations._kit import deal_out, drawing, refuse
 
 END = object()
 SEEDS = 2**64  # a seed has 64 bits
+# The attributes that seed samplers' orders.
+SEEDED_BY: dict[type, str] = {SeedableRandomSampler: "initial_seed", DistributedSampler: "seed"}
 Loaders = weakref.WeakValueDictionary[str, "AcceleratedLoader"]
 _loaders: weakref.WeakKeyDictionary[Accelerator, Loaders] = weakref.WeakKeyDictionary()
 
@@ -157,7 +159,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         waits = self._ahead is not END
         waiting = self._loss.waiting if waits and self._loss is not None else ()
         selection = waiting[-1].selection if waiting else None
-        sampler, seed = self._loader.sampler, seed_name(self._loader.sampler)
+        sampler, seed = self._loader.sampler, SEEDED_BY.get(type(self._loader.sampler))
         return {
             "loader": self._loader.state_dict(),
             "seed": None if seed is None else getattr(sampler, seed),
@@ -176,7 +178,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         loss = None if selection is None else self.loss_fn
         with loader.inside():
             self._loader.load_state_dict(loader.value)
-        name = seed_name(self._loader.sampler)
+        name = SEEDED_BY.get(type(self._loader.sampler))
         if name is not None and drawn_from is not None:
             setattr(self._loader.sampler, name, drawn_from)
         self._over, self._ahead = more, batch
@@ -225,8 +227,7 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
     With one process, this is the loader itself, or the one inside a prepared loader. With several,
     a `DistributedSampler` with the same seed in every process replaces the loader's sampler, and
-    shuffles if the loader did. All processes get equally many examples. If the examples cannot be
-    divided evenly, a few come up twice.
+    shuffles if the loader did.
     """
     check_accelerator(accelerator)
     kind = type(loader)  # isinstance() would see the class of the loader inside a prepared one
@@ -253,8 +254,8 @@ def check_accelerator(accelerator: Accelerator) -> None:
     """Refuse options that selection does not support or was not tested with."""
     engine, several = UNTESTED.get(accelerator.distributed_type), accelerator.num_processes > 1
     split = getattr(accelerator, "parallelism_config", None)
-    sizes = [f"{name}={getattr(split, name, 1) or 1}" for name in SPLITS]
-    shared = ", ".join(size for size in sizes if not size.endswith("=1"))
+    sizes = {name: getattr(split, name, 1) or 1 for name in SPLITS}
+    shared = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
     refuse(
         {
             f"selection has not been tested under {engine}, which runs the model's forward pass "
@@ -297,13 +298,6 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
     if sampler.generator is None:
         sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
     return drawing(loader, sampler, batches)
-
-
-def seed_name(sampler: Any) -> str | None:
-    """Return the name of the attribute that seeds a sampler's orders; None if there is none."""
-    if type(sampler) is SeedableRandomSampler:
-        return "initial_seed"
-    return "seed" if type(sampler) is DistributedSampler else None
 
 
 def _agreed_seed(sampler: Any) -> int:

@@ -119,7 +119,6 @@ class Feed(keras.callbacks.Callback, IterableDataset):
             self._outputs = outputs
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Record the losses of the step, if the strategy selects by them."""
         loss = self._loss
         if self._trained is None or loss is None:
             return

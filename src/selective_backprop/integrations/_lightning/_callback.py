@@ -97,12 +97,10 @@ class SelectionCallback(Callback):
         trainer.reload_dataloaders_every_n_epochs = 0
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
-        """Note that training on the next batch starts."""
         if self.passes is not None:
             self.passes.take()
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-        """Note that training on the batch has ended."""
         if self.passes is not None:
             self.passes.current = None
 
@@ -124,7 +122,6 @@ class SelectionCallback(Callback):
             trainer.reload_dataloaders_every_n_epochs = 1
 
     def on_exception(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Leave the trainer as it was."""
         trainer.reload_dataloaders_every_n_epochs = 0
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

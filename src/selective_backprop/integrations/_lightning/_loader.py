@@ -66,11 +66,9 @@ class LightningLoader:
         pad: Mapping[str, float] | None = None,
         nonfinite: sb.NonFinite | str = sb.NonFinite.RAISE,
     ) -> None:
-        if isinstance(loader, (LightningLoader, sb.SelectiveLoader)):
-            raise sb.LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = kit.check_strategy(strategy)
         self._given = kit.GivenLoss(loss_fn, losses, strategy)
-        kit.check_loader(loader)
+        kit.open_source(loader)
         self._pad, self._nonfinite = kit.check_options(pad, nonfinite)
         _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
@@ -319,10 +317,8 @@ def knows_lengths(strategy: sb.Strategy, nonfinite: sb.NonFinite, *, by_steps: b
     `by_steps` says whether `max_steps` may end training; selection may then start within an epoch.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
-    if terms.keeps_everything:
-        return True
-    if terms.draw is not Draw.EXACT or schedule.gate is not None:
-        return False
-    if needs is not None and (needs.remembers or nonfinite is sb.NonFinite.SKIP):
-        return False
-    return not (by_steps and schedule.uses_fractions)
+    varies = terms.draw is not Draw.EXACT or schedule.gate is not None
+    varies = varies or (by_steps and schedule.uses_fractions)
+    if needs is not None:
+        varies = varies or needs.remembers or nonfinite is sb.NonFinite.SKIP
+    return terms.keeps_everything or not varies

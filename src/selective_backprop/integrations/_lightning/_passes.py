@@ -122,17 +122,14 @@ class Passes:
             return None
         self.idle = False
         if self._running is None:
-            self._open()
+            if not self._taken and self._length is None:
+                self.before = self.loader.stats
+                self._length = len(self.loader) if self.sized else None
+            self.loader.set_epoch(self.loader.next_epoch)  # tells a distributed sampler the epoch
+            self._running = iter(self.loader)
         fetched = next(self._running, None)
         self._ended = fetched is None
         return fetched
-
-    def _open(self) -> None:
-        if not self._taken and self._length is None:
-            self.before = self.loader.stats
-            self._length = len(self.loader) if self.sized else None
-        self.loader.set_epoch(self.loader.next_epoch)  # tells a distributed sampler the epoch
-        self._running = iter(self.loader)
 
     def _finish(self) -> None:
         if self._fetch() is not None:

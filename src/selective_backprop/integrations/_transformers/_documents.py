@@ -212,12 +212,10 @@ def find_lengths(dataset: Any) -> Lengths | None:
     They come from the rows' `seq_lengths`, or from `position_ids`, which restart at each document.
     """
     row = dataset[0]
-    if not isinstance(row, Mapping):
+    if not isinstance(row, Mapping) or not row.keys() & {"seq_lengths", "position_ids"}:
         return None
     if "seq_lengths" in row:
         return list(_column(dataset, "seq_lengths"))
-    if "position_ids" not in row:
-        return None
     lengths: Lengths = []
     for positions in map(np.asarray, _column(dataset, "position_ids")):
         begins = np.flatnonzero(np.diff(positions) != 1) + 1

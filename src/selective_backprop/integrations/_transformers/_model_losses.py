@@ -139,7 +139,6 @@ class ModelLosses:
         return self.predictions(self.forward(model, batch), batch)
 
     def predictions(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return the logits and classes in the outputs of a forward pass."""
         return _logits(outputs), _labels(batch)
 
     def of(self, outputs: Any, batch: Mapping[str, Any]) -> ElementLosses:
@@ -213,14 +212,12 @@ class OwnLosses:
         return self.rows(self.forward(model, batch), batch)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any], **_: Any) -> Any:
-        """Return the model's outputs."""
         inputs = model_inputs(batch)
         if not any(each.kind is each.VAR_KEYWORD for each in self.parameters.values()):
             inputs = {key: value for key, value in inputs.items() if key in self.parameters}
         return model(**inputs, **({FUSED: True} if FUSED in self.parameters else {}))
 
     def rows(self, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
-        """Return one loss per row of a forward pass's outputs."""
         return check_losses(self.function(outputs, batch), None)
 
     def weigh(self, outputs: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Tensor:

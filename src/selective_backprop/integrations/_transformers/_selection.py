@@ -63,11 +63,9 @@ class TrainerSelection(TrainerCallback):
         self._smoothing: float = getattr(trainer.label_smoother, "epsilon", 0.0)
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
-        self._reads_classes = needs is not None and needs.classes
 
     @property
     def loader(self) -> sb.SelectiveLoader | None:
-        """The selective loader; None before the first training."""
         return None if self._updates is None else self._updates.loader
 
     @contextmanager
@@ -164,11 +162,10 @@ class TrainerSelection(TrainerCallback):
         self._weighed = True
         self._record(outputs)  # unless `listening` has
         loss = losses.weigh(outputs, batch, selection.weights, items)
-        if items is None:  # the Trainer divides the loss by the number of batches in the update
-            return loss, outputs
-        if isinstance(losses, OwnLosses):
-            return loss / trainer.current_gradient_accumulation_steps, outputs
-        if trainer.args.average_tokens_across_devices:
+        # Without `items`, the Trainer divides the loss by the number of batches in the update.
+        if items is not None and isinstance(losses, OwnLosses):
+            loss = loss / trainer.current_gradient_accumulation_steps
+        elif items is not None and trainer.args.average_tokens_across_devices:
             # `items` counts the elements of all processes, and gradients are averaged over them
             loss = loss * trainer.accelerator.num_processes
         return loss, outputs
@@ -198,21 +195,19 @@ class TrainerSelection(TrainerCallback):
             hook.remove()
 
     def _record(self, outputs: Any) -> None:
-        current, self._current = self._current, None
-        if current is None or not self._records or self._updates is None:
+        current, self._current, needs = self._current, None, self._strategy.needs
+        if current is None or self._updates is None or needs is None or not needs.recordings:
             return
         selection, batch = current
         with torch.no_grad():
             rows = self._read.rows(outputs, batch)
         # `auto` estimates from predictions how many labels are wrong.
-        shown = self._reads_classes and self._has_classes
+        shown = needs.classes and self._has_classes
         seen = self._read.predictions(outputs, batch) if shown else None
-        smoothing, targets = self._smoothing, batch.get("labels")
-        loader = self._updates.loader
-        loader.record(selection, rows, seen, targets=targets, smoothing=smoothing)
+        more = {"targets": batch.get("labels"), "smoothing": self._smoothing}
+        self._updates.loader.record(selection, rows, seen, **more)
 
     def counts(self) -> dict[str, float]:
-        """Return selection's counts since training began, for logs."""
         if self._updates is None:
             return {}
         stats = self._updates.loader.stats
@@ -299,7 +294,6 @@ class TrainerSelection(TrainerCallback):
         self.complete = self.passed
 
     def _done(self) -> float:
-        """Return the fraction of training that is done, if its length is given in steps."""
         return min(1.0, self._trainer.state.global_step / self._trainer.args.max_steps)
 
     def _file(self, checkpoint: Path) -> StateFile:

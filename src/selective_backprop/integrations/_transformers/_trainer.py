@@ -91,11 +91,7 @@ class SelectiveTrainer(Trainer):
         return self.selection.take(super()._prepare_inputs(inputs))
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: Any,
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return the Trainer's own loss, weighted if the strategy reweights."""
         weighed = self.selection.weigh(model, num_items_in_batch)
@@ -113,7 +109,22 @@ class SelectiveTrainer(Trainer):
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     """Refuse options of a Trainer that selection cannot honour."""
     check_accelerator(trainer.accelerator)
+    if losses is None:
+        check_loss(strategy, loss_of_numbers(trainer.model))
     args, config = trainer.args, getattr(trainer.model, "config", None)
+    name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
+    given = trainer.compute_loss_func is not None
+    own = "compute_loss_func" if given else _find_own_loss(type(trainer))
+    reads = needs is not None and losses is None and (given or needs.recordings)
+    experts = getattr(trainer, "aux_loss_enabled", False)
+    fixed = {
+        "loss_type='dft'": getattr(args, "loss_type", None) == "dft",
+        "the auxiliary loss of a mixture of experts": (
+            experts or getattr(config, "output_router_logits", False)
+        ),
+        "label_smoothing_factor beside losses=": losses is not None and trainer.label_smoother,
+        f"{own}, which returns one loss for all rows,": own,
+    }
     refuse(
         {
             "auto_find_batch_size=True starts again with smaller batches when memory runs out, but "
@@ -128,47 +139,21 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
                 getattr(args, "train_sampling_strategy", None) == "batch_rebalance"
             ),
             "enable_jit_checkpoint=True saves without telling callbacks, so the state of selection "
-            "would be missing. Use save_strategy='steps'.": (
-                getattr(args, "enable_jit_checkpoint", False)
-            ),
-        }
-    )
-    if losses is None:
-        check_loss(strategy, loss_of_numbers(trainer.model))
-    name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
-    given = trainer.compute_loss_func is not None
-    own = "compute_loss_func" if given else _find_own_loss(type(trainer))
-    experts = getattr(trainer, "aux_loss_enabled", False)
-    fixed = {
-        "loss_type='dft'": getattr(args, "loss_type", None) == "dft",
-        "the auxiliary loss of a mixture of experts": (
-            experts or getattr(config, "output_router_logits", False)
-        ),
-        "label_smoothing_factor beside losses=": losses is not None and trainer.label_smoother,
-        f"{own}, which returns one loss for all rows,": own,
-    }
-    refuse(
-        {
-            f"{name} weighs the rows of a batch, but {found} cannot be weighted by row. Leave it "
-            "out, pass losses=callable(outputs, batch) -> one loss per row if you need your own, "
-            "or use a strategy without weights.": reweights and applies
-            for found, applies in fixed.items()
-        }
-    )
-    reads = needs is not None and losses is None and (given or needs.recordings)
-    refuse(
-        {
+            "would be missing. Use save_strategy='steps'.": args.enable_jit_checkpoint,
+            **{
+                f"{name} weighs the rows of a batch, but {found} cannot be weighted by row. Leave "
+                "it out, pass losses=callable(outputs, batch) -> one loss per row if you need your "
+                "own, or use a strategy without weights.": reweights and applies
+                for found, applies in fixed.items()
+            },
             f"{own} returns one loss for a batch, but selection needs one per row. Pass "
-            "losses=callable(outputs, batch) -> one loss per row as well.": own and reads
+            "losses=callable(outputs, batch) -> one loss per row as well.": own and reads,
         }
     )
 
 
 def _find_own_loss(trainer: type) -> str | None:
     """Return which `compute_loss` of a Trainer's classes is not one that this adapter knows."""
-    for each in trainer.__mro__:
-        function = vars(each).get("compute_loss")
-        place = tuple(getattr(function, name, None) for name in ("__module__", "__qualname__"))
-        if function is not None and place not in KNOWN:
-            return f"{each.__name__}.compute_loss"
-    return None
+    found = ((each.__name__, vars(each).get("compute_loss")) for each in trainer.__mro__)
+    own = (name for name, of in found if of and (of.__module__, of.__qualname__) not in KNOWN)
+    return next((f"{name}.compute_loss" for name in own), None)

@@ -106,7 +106,6 @@ class Updates:
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state between two updates."""
         return {
             "loader": self.loader.state_dict(),
             "held": [seal(batch) for batch in self._held],
@@ -114,7 +113,6 @@ class Updates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`; a state that does not fit is refused, with no change."""
         kind = Selection if self._selects else NoneType
         loader, held, over = Saved(state).fields("loader", "held", "beyond")
         batches, beyond = (
@@ -147,8 +145,7 @@ class Updates:
                     "max_steps= to say where training and the learning-rate schedule end."
                 ) from error
             self.counts_candidates = True
-            full, last = [], self.loader.planned_batches
-            epochs = whole
+            full, last, epochs = [], self.loader.planned_batches, whole
         updates = (sum(full) + math.ceil(last * (epochs - whole + 1))) // self.batches
         if not updates:
             raise ConfigurationError(

@@ -337,18 +337,11 @@ class NonzeroRollouts:
         apart = (apart * mask).nan_to_num(nan=0.0)
         ratios = (apart.sum(1, keepdim=True) if level == "sequence" else apart).exp()
         low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
-        if cut == "truncate":
-            ratios = ratios.clamp(low, high)
-        else:
-            outside = (ratios < (-math.inf if low is None else low)) | (
-                ratios > (math.inf if high is None else high)
-            )
-            ratios = ratios.masked_fill(outside, 0.0)
+        within = ratios.clamp(-math.inf if low is None else low, high)
+        ratios = within if cut == "truncate" else ratios.where(ratios == within, 0.0)
         counted = ratios.flatten() if level == "sequence" else ratios[mask != 0]
-        for name, found in (
-            ("sampling_logp_difference", known),
-            ("importance_sampling_ratio", counted),
-        ):
+        noted = {"sampling_logp_difference": known, "importance_sampling_ratio": counted}
+        for name, found in noted.items():
             sums = torch.stack([found.sum(), found.new_tensor(float(found.numel()))])
             total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
             self._metrics["train"][f"trained/sampling/{name}/mean"].append(total / max(1.0, count))

@@ -14,7 +14,7 @@ from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop.scorers import AbstractScorer, Needs, RunningScorer
-from selective_backprop.scorers._remembered import Unscored, recent
+from selective_backprop.scorers._remembered import Recalling, Unscored, recent
 from selective_backprop.selectors import Confident
 from selective_backprop.strategies._strategy import Strategy
 
@@ -91,26 +91,21 @@ class Unlearned(AbstractScorer):
         )
 
     def start(self, context: Context) -> RunningScorer:
-        return _Running(self)
+        return Recalling(Unscored(), self._recall)
 
-
-class _Running(Unscored):
-    def __init__(self, spec: Unlearned) -> None:
-        self._spec = spec
-
-    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         losses, epochs = ledger.recorded.on_host()
         classes = ledger.classes.on_host().scores[0]
         classes = np.where(classes == IGNORED, np.float32(np.nan), classes)  # rows without a target
         total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
-        done = min(1.0, max(0.0, total / max(1, visited) - 1.0) / self._spec.fades)
+        done = min(1.0, max(0.0, total / max(1, visited) - 1.0) / self.fades)
         scores = risen(np.fmax.reduce(losses), classes, 1.0 - done)
         scores[np.isnan(losses[0])] = np.nan  # the last time, the example had no target
-        known = recent(scores, epochs[0], epoch, self._spec.max_age)
+        known = recent(scores, epochs[0], epoch, self.max_age)
         lost, wrong = given_up(losses, classes, HOPELESS), ledger.wrong_labels
-        if self._spec.trim and wrong is not None and wrong.is_clear:
+        if self.trim and wrong is not None and wrong.is_clear:
             lost = np.concatenate([lost, highest(losses[0], classes, wrong.share)])
-        lost = lost[(lost + epoch) % self._spec.max_age != 0]  # each epoch takes some back
+        lost = lost[(lost + epoch) % self.max_age != 0]  # each epoch takes some back
         known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; unknown ones stay
         return torch.from_numpy(known)
 

@@ -1,22 +1,130 @@
-"""Selection by the losses that training computed anyway."""
+"""Scorers that answer from memory: stale scores, predicted ones, and losses of training."""
 
 import math
+from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from fixture_loaders import Numbered, losses_by_number, select
-from fixture_memory import Loop, begin, strategy
+from fixture_memory import PREDICTED, RECORDED, STALE, Loop, begin, strategy
 from hypothesis import given
 from hypothesis import strategies as st
-from reference_memory import PlainLedger
+from reference import PlainLedger, remembered
 from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._core.types import NO_TARGET
 
+EXAMPLES = 7
+
+
+FILINGS = st.lists(
+    st.tuples(st.integers(0, 9), st.sets(st.integers(0, EXAMPLES - 1)), st.booleans()), max_size=8
+)
+
+
+@given(FILINGS, st.integers(2, 5), st.booleans(), st.booleans(), st.integers(0, 4))
+def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread, mixes, later):
+    filings = sorted(filings, key=lambda filing: filing[0])
+    ledger = sb.scorers.Ledger(EXAMPLES)
+    scored, recorded = PlainLedger(EXAMPLES, 1), PlainLedger(EXAMPLES, 1)
+    for number, (epoch, indices, takes) in enumerate(filings):
+        keys, scores = sorted(indices), [float(number)] * len(indices)
+        twin, column = (scored, ledger.scored) if takes else (recorded, ledger.recorded)
+        twin.file(keys, scores, epoch)
+        column.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(scores), epoch)
+    now = max((epoch for epoch, *_ in filings), default=0) + later
+    found = begin(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread, mixes), EXAMPLES).recall(
+        ledger, now
+    )
+    expected = []
+    for index in range(EXAMPLES):
+        newest, other = scored.newest(index), recorded.newest(index)
+        if mixes and other is not None and (newest is None or other[1] > newest[1]):
+            newest = other
+        expected.append(remembered(newest, index, now, epochs, spread=spread))
+    if found is None:
+        assert expected == [None] * EXAMPLES
+    else:
+        assert [None if math.isnan(score) else score for score in found.tolist()] == expected
+
+
+def test_scores_that_are_good_for_one_epoch_are_never_used_again():
+    ledger = sb.scorers.Ledger(EXAMPLES)
+    ledger.scored.file(torch.arange(EXAMPLES), torch.ones(EXAMPLES), 0)
+    assert begin(sb.scorers.Stale(sb.scorers.Forward(), 1), EXAMPLES).recall(ledger, 1) is None
+
+
+def test_a_recorded_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
+    ledger = sb.scorers.Ledger(EXAMPLES)
+    ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
+    found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True), EXAMPLES).recall(
+        ledger, 4
+    )
+    assert found[:2].tolist() == [1.0, NO_TARGET]
+    assert bool(found[2:].isnan().all())
+
+
+@pytest.mark.parametrize("kind", [sb.scorers.Stale, sb.scorers.Predicted])
+@pytest.mark.parametrize(
+    "inner", [None, sb.selectors.Top(0.5), sb.scorers.Forward, STALE, PREDICTED, RECORDED]
+)
+def test_what_cannot_be_wrapped_is_refused(kind, inner):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
+        kind(inner)
+
+
+@dataclass(frozen=True)
+class Asked(sb.scorers.AbstractPredictor):
+    """Predicts each example's number, and notes what it was asked."""
+
+    depth: int = 2
+    questions: list[tuple[sb.scorers.Observations, int]] = field(default_factory=list, repr=False)
+
+    def predict(self, observed: sb.scorers.Observations, epoch: int) -> np.ndarray:
+        self.questions.append((observed, epoch))
+        return np.arange(observed.scores.shape[1], dtype=np.float32)
+
+
+def test_predictions_stand_where_scores_are_good_and_nothing_elsewhere():
+    ledger = sb.scorers.Ledger(4, depth=2)
+    running = begin(sb.scorers.Predicted(sb.scorers.Forward(), Asked(), epochs=3), 4)
+    assert running.recall(ledger, 0) is None
+    ledger.scored.file(torch.tensor([0, 1]), torch.tensor([5.0, 5.0]), 0)
+    ledger.scored.file(torch.tensor([1, 2]), torch.tensor([5.0, 5.0]), 2)
+    ledger.recorded.file(torch.tensor([3]), torch.tensor([5.0]), 2)  # of another source
+    expected = {2: [0.0, 1.0, 2.0, None], 3: [None, 1.0, 2.0, None]}
+    for epoch, predictions in expected.items():
+        found = running.recall(ledger, epoch).tolist()
+        assert [None if math.isnan(score) else score for score in found] == predictions
+    assert running.recall(ledger, 5) is None
+
+
+def test_the_predictor_is_asked_once_for_an_epoch_and_gets_the_scores_it_looks_at():
+    predictor = Asked(depth=2)
+    loop = Loop(
+        strategy(sb.scorers.Predicted(sb.scorers.Forward(), predictor, 3)), 24, records=False
+    )
+    for _ in range(6):
+        lengths = {len(loop.loader) for _ in range(3)}
+        assert lengths == {loop.epoch().batches[-1]}
+    assert [epoch for _, epoch in predictor.questions] == [1, 2, 4, 5]
+    last = predictor.questions[-1][0]
+    assert last.epochs.tolist() == [[3] * 24, [0] * 24]
+    assert not np.isnan(last.scores).any()
+
+
+def test_what_predicts_nothing_is_refused():
+    with pytest.raises(sb.ConfigurationError, match=r"epochs=1: .* at least 2.* predicted"):
+        sb.scorers.Predicted(sb.scorers.Forward(), epochs=1)
+    for predictor in (None, sb.scorers.Average, sb.scorers.Forward()):
+        with unhooked(), pytest.raises(sb.ConfigurationError, match="no predictor"):
+            sb.scorers.Predicted(sb.scorers.Forward(), predictor)
+
+
 HARDEST = sb.selectors.Top(1 / 2)
-EXAMPLES = 6
 
 
 @given(
@@ -36,7 +144,7 @@ def test_an_example_is_judged_by_its_last_loss_and_infinitely_hard_without_one(f
         assert loss == (newest[0] if known else math.inf)
 
 
-def test_a_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
+def test_of_losses_alone_one_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.tensor([2]), torch.tensor([math.nan]), 0)
     for epoch in (1, 9):
@@ -119,16 +227,6 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
         loop.loader.record(selection, losses)
         found = loop.loader.ledger.recorded.observe().scores[0, selection.indices]
         assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
-
-
-def test_recording_leaves_the_gradients_alone():
-    loop = Loop(strategy(sb.scorers.Recorded()), 24, records=False)
-    _, selection = next(iter(loop.loader))
-    weight = torch.ones(4, requires_grad=True)
-    losses = weight * 2
-    loop.loader.record(selection, losses)
-    losses.sum().backward()
-    assert weight.grad.tolist() == [2.0] * 4
 
 
 def test_a_strategy_that_remembers_nothing_lets_recorded_losses_pass():

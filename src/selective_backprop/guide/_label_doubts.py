@@ -7,10 +7,10 @@ from torch import Tensor
 
 from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
+from selective_backprop._pipeline.nonfinite import LateChecks
 
 # What `Doubts` holds of each example: the type, and what stands there before the first look.
 COLUMNS: dict[str, tuple[torch.dtype, float]] = {
@@ -82,8 +82,7 @@ class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
     At each batch, call `note` with the outputs that your loop computes anyway. It does not wait for
-    the GPU. After training, `audit(doubts)` ranks the examples. `Doubts` needs 24 bytes per
-    example, on the device that holds the outputs.
+    the GPU. After training, `audit(doubts)` ranks the examples. An example takes 24 bytes.
 
     Args:
         examples: number of examples in the data set, at least 1.
@@ -116,8 +115,7 @@ class Doubts:
             labels: the rows' class numbers, from 0.
 
         Raises:
-            ConfigurationError: if `outputs` and `labels` are not those of a classification, or the
-                indices not those of the rows. On a GPU, a later call may raise it.
+            ConfigurationError: if one of these is of another kind; on a GPU, perhaps a call later.
         """
         check_instance("indices", indices, Tensor, "selection.indices")
         check_instance("outputs", outputs, Tensor, "model(inputs)")
@@ -134,7 +132,15 @@ class Doubts:
         look, rows, labels = look_at(outputs, labels), rows.long(), labels.long()
         classes = outputs.shape[1]
         fit = (rows >= 0) & (rows < self.examples) & (labels < classes)
-        self._late.add(fit.all(), lambda: self._out_of_range(indices, labels, classes))
+        self._late.add(
+            fit.all(),
+            lambda: ConfigurationError(
+                f"indices from {indices.min()} to {indices.max()} and labels up to {labels.max()}, "
+                f"but Doubts({self.examples}) and outputs of {classes} classes: indices from 0 to "
+                f"{self.examples - 1} and class numbers from 0 to {classes - 1} are needed. If a "
+                "row has no label, give it the label -100"
+            ),
+        )
         rows = rows.clamp(0, self.examples - 1)  # or a GPU would fail before the check is read
         with torch.inference_mode(False):
             self._columns = {name: column.to(device) for name, column in self._columns.items()}
@@ -149,14 +155,6 @@ class Doubts:
             column = columns[name]
             column[rows] = each.to(column.dtype).where(known, column[rows])
 
-    def _out_of_range(self, indices: Tensor, labels: Tensor, classes: int) -> ConfigurationError:
-        return ConfigurationError(
-            f"indices from {indices.min()} to {indices.max()} and labels up to {labels.max()}, but "
-            f"Doubts({self.examples}) and outputs of {classes} classes: indices from 0 to "
-            f"{self.examples - 1} and class numbers from 0 to {classes - 1} are needed. If a row "
-            "has no label, give it the label -100"
-        )
-
     def on_host(self) -> dict[str, Tensor]:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU."""
         self._late.wait()
@@ -164,17 +162,11 @@ class Doubts:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was noted, to continue in another process."""
-        return {"examples": self.examples, "columns": self.on_host()}
+        return self.on_host()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`; refuse a state of a data set of another size."""
-        examples, columns = Saved(state).fields("examples", "columns")
-        if examples.whole() != self.examples:
-            raise ConfigurationError(
-                f"the state belongs to a data set of {state['examples']} examples, this one has "
-                f"{self.examples}"
-            )
-        saved = zip(COLUMNS.items(), columns.fields(*COLUMNS), strict=True)
+        saved = zip(COLUMNS.items(), Saved(state).fields(*COLUMNS), strict=True)
         self._columns = {
             name: column.tensor(kind, shape=(self.examples,), nan=True).clone()
             for (name, (kind, _)), column in saved

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler
 
-from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.losses import (
     LossFunction,
     apply_to_pair,
@@ -18,20 +17,20 @@ from selective_backprop._batches.losses import (
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.isolation import KeptModel, unwrapped
-from selective_backprop._core.options import find_device
+from selective_backprop._core.options import check_instance, find_device
 from selective_backprop._core.types import Float, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.index_sampler import list_keys
 from selective_backprop._pipeline.row_checks import check_order
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import open_source
-from selective_backprop.guide._audit.audit import rank_doubts
-from selective_backprop.guide._audit.label_doubts import Doubts, look_at
-from selective_backprop.guide._audit.ranked_examples import Suspects
+from selective_backprop.guide._audit import rank_doubts
+from selective_backprop.guide._label_doubts import Doubts, look_at
+from selective_backprop.guide._ranked_examples import Suspects
 
 SURELY = 3.0  # standard errors
 # The odds of another class are multiplied by this power of the share of the label's examples that
-# are confidently taken for that class. 1 finds more mistakes between two particular classes and
-# fewer others, 0 the reverse. It was chosen on Fashion-MNIST and MNIST.
+# are confidently taken for that class. It was chosen on Fashion-MNIST and MNIST.
 CONFUSED = 0.5
 
 
@@ -54,15 +53,13 @@ def find_label_issues(
     `audit` defines it, raised if the model often predicts `c` so surely for the same label.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data: a model does not find wrong labels that it has learned. You get a warning if it has
-    probably learned them.
+    the data. You get a warning if it has probably learned them, and so does not find wrong ones.
 
     Args:
         model: the trained classifier.
-        loader: yields the examples with the labels to judge, without augmentation. It may shuffle,
-            and its sampler may leave examples out.
-        loss_fn: the cross-entropy that the model was trained with. Labels that equal its
-            `ignore_index` are not judged.
+        loader: yields the examples with the labels to judge, without augmentation. It may shuffle
+            and leave examples out.
+        loss_fn: the cross-entropy of the training; labels of its `ignore_index` are not judged.
         outputs: `callable(model, batch)` that returns logits `[row, class]` and class numbers
             `[row]`. By default, a batch `(inputs, targets)` gives `(model(inputs), targets)`.
         device: the device that batches are moved to; by default the model's device.
@@ -75,8 +72,7 @@ def find_label_issues(
         LoaderError: if the loader cannot go through its data set by index.
 
     Source:
-        Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
-        classes, and scales the number of suspects to the class sizes: too many, in our tests.
+        Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2, without scaling to class sizes.
     """
     loss_fn = WeighingLoss.unwrapped(loss_fn)
     if (other := is_no_cross_entropy(loss_fn)) is not None:
@@ -87,8 +83,8 @@ def find_label_issues(
     source, place, model = open_source(loader), find_device(model, device), unwrapped(model)
     if source.attribute != "batch_sampler" or source.examples is None:
         raise LoaderError(
-            "find_label_issues needs the index of each example, and this loader yields a stream. "
-            "Give it a data set of known length and a batch size, and leave in_order as it is"
+            "find_label_issues needs the index of each example, and this loader yields a stream: "
+            "give it a data set of known length and a batch size"
         )
     ignored, smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
     doubts, surplus = Doubts(source.examples), []
@@ -118,11 +114,9 @@ def find_label_issues(
 
 def _judged(indices: Tensor, outputs: Any, labels: Any, ignored: int) -> tuple[Tensor, ...]:
     """Return the rows of a batch whose labels are judged; refuse labels that are not classes."""
-    if not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
-        raise ConfigurationError(
-            f"outputs are a {type(outputs).__name__} and targets a {type(labels).__name__}; both "
-            "must be tensors. Pass outputs=callable(model, batch) -> (logits, class numbers)"
-        )
+    hint = "outputs=callable(model, batch) -> (logits, class numbers)"
+    check_instance("the model's outputs", outputs, Tensor, hint)
+    check_instance("the targets", labels, Tensor, hint)
     look_at(outputs, labels.clamp(0, 0))  # checks only shapes and types
     judged = labels != ignored
     labels, classes = labels[judged], outputs.shape[1]
@@ -142,7 +136,7 @@ def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:
             "the model is right about more labels than its own probabilities say. If it was "
             "trained on these labels, it has learned the wrong ones too and does not find them: "
             "use a model trained on other examples, such as the other half of the data. If it was "
-            "not, it is only less sure than it could be, and you can ignore this warning"
+            "not, ignore this warning"
         )
 
 

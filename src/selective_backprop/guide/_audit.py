@@ -9,8 +9,8 @@ from torch import Tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import Float, Float64
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop.guide._audit.label_doubts import Doubts
-from selective_backprop.guide._audit.ranked_examples import Suspects, Table
+from selective_backprop.guide._label_doubts import Doubts
+from selective_backprop.guide._ranked_examples import Suspects, Table
 
 
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
@@ -20,8 +20,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     −1 to 1. `p` is the probability of the label, and `q` that of the likeliest other class. The
     *suspicion* of an example is the mean doubt over all looks. The k-th look has weight k, because
     the model knows little at first. One made-up look with a doubt of −1 is added, so that few looks
-    give a low suspicion. The model also doubts hard examples with right labels, so inspect examples
-    before you remove them.
+    give a low suspicion. The model also doubts hard examples with right labels: inspect examples.
 
     Args:
         evidence: what is known about each example:
@@ -31,17 +30,16 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
               look. NaN means that the model did not see the example. Losses must be at least 0 and
               on the scale of a cross-entropy: `p` is taken as exp(−loss), and `q` as 1 − `p`.
               Divide losses on another scale by the loss of a clearly wrong prediction.
-            - A loader's `ledger`: the weakest evidence, because it gives few looks at each example:
-              the last losses recorded in training, and the last scores of selection passes. If
-              `SelectiveLoader.wrong_labels` is clear, it says how many examples are suspects, and
-              no look is added.
+            - A loader's `ledger`: the weakest evidence, because it holds only the last losses and
+              the last scores of each example. If `SelectiveLoader.wrong_labels` is clear, it says
+              how many examples are suspects, and no look is added.
 
     Raises:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
 
     Source:
-        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". The authors average, over
-        all looks, the difference between the label's logit and the highest logit of another class.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": the mean, over all looks, of
+        the difference between the label's logit and the highest logit of another class.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
@@ -64,7 +62,6 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     raise ConfigurationError(
         f"a {type(evidence).__name__} cannot be audited. Give Doubts, a tensor or array of losses "
         "[look, example], or the ledger of a loader whose strategy remembers examples"
-        + (" (this one remembers none)" if evidence is None else "")
     )
 
 
@@ -73,14 +70,12 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
 
     For `Doubts` and `Suspects`, the columns are:
 
-    - `suspicion`: from −1 to 1, as in `audit`.
-    - `label_quality`: (1 − suspicion) / 2, in [0, 1]; the lower, the likelier the label is wrong.
+    - `suspicion`: as in `audit`, and `label_quality`: (1 − suspicion) / 2, in [0, 1].
     - `is_label_issue`: true for the suspects: the first `Suspects.suspicious` ranked examples.
     - `looks`: how many times the model saw the example, as far as is known.
     - `given_label`, the last `predicted_label` and its `confidence`, unless only losses are known.
 
-    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
-    because cleanlab expects these from a model that was not trained on the example.
+    cleanlab's `CleanLearning` takes this table as `label_issues`.
 
     Args:
         evidence: `Doubts`, or the `Suspects` that `audit` or `find_label_issues` found. Or a

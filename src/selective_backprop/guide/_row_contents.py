@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.types import Float, Int64
-from selective_backprop.guide._near_images import pool
 
 TARGETS = ("labels", "label", "targets", "target", "y")
+LARGEST_SIDE = 32  # pixels, to which larger images are reduced
 LEAST_SIDE = 8  # pixels; smaller inputs count as tables
 MOST_CHANNELS = 4  # more are those of sensors, say, whose levels differ more than their contents
 SKETCHED = 1024  # numbers; longer inputs are shortened to this length by a sketch
@@ -55,8 +56,8 @@ def first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
 def find_numbering(sample: Sequence[list[Tensor]], positions: list[int]) -> set[int]:
     """Return which of the tensors only hold the position of each example in the data set.
 
-    `sample` has the tensors of a few batches, and `positions` those of all their examples. Such
-    tensors say nothing about an example. But if all tensors are like that, the first one counts.
+    `sample` has the tensors of a few batches, and `positions` those of all their examples. If all
+    tensors only hold positions, the first one does not count as one.
     """
     found = {
         place
@@ -68,7 +69,6 @@ def find_numbering(sample: Sequence[list[Tensor]], positions: list[int]) -> set[
 
 
 def without(leaves: list[Tensor], places: set[int]) -> list[Tensor]:
-    """Return the tensors except those at some places."""
     return [leaf for place, leaf in enumerate(leaves) if place not in places]
 
 
@@ -87,8 +87,8 @@ def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
     """Return the inputs as numbers. Images are pooled, and long inputs are sketched.
 
     Source:
-        Charikar, Chen and Farach-Colton 2002, "Finding frequent items in data streams": the count
-        sketch. It adds numbers up with random signs, and keeps inner products on average.
+        Charikar, Chen and Farach-Colton 2002: the count sketch, which adds numbers up with random
+        signs, and keeps inner products on average.
     """
     parts = []
     for leaf in leaves:
@@ -100,3 +100,16 @@ def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
             rows = torch.zeros(len(rows), SKETCHED).index_add_(1, places // 2, signed)
         parts.append(rows)
     return torch.cat(parts, 1).nan_to_num(0.0, 0.0, 0.0)
+
+
+def pool(images: Tensor) -> Float[Tensor, "row channel height width"]:
+    """Shrink images to at most `LARGEST_SIDE` pixels a side, by averaging pixels."""
+    images = images.reshape(len(images), -1, *images.shape[-2:]).float()
+    height, width = (min(side, LARGEST_SIDE) for side in images.shape[-2:])
+    return adaptive_avg_pool2d(images, (height, width))
+
+
+def standardised(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row number"]:
+    """Return columns with mean 0 and deviation 1; a column that does not vary becomes 0."""
+    deviations = numbers.std(0)
+    return (numbers - numbers.mean(0)) / deviations.where(deviations > 0, 1.0)

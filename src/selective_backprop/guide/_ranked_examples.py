@@ -28,10 +28,9 @@ def write_table(table: Table, path: str | Path) -> None:
 
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
-        path: a `.csv` file has floats of seven digits, and empty cells for NaN. It has apostrophes
-            before texts that a spreadsheet would take for formulas: those that begin with =, +, −,
-            @ or a line break, unless they are numbers. A `.parquet` file keeps the columns' types;
-            writing it needs pandas and pyarrow.
+        path: a `.csv` file has floats of seven digits, empty cells for NaN, and apostrophes before
+            texts that a spreadsheet would take for formulas. A `.parquet` file keeps the columns'
+            types; writing it needs pandas and pyarrow.
 
     Raises:
         ConfigurationError: if the ending or a column's length is wrong, or a package is missing.
@@ -80,22 +79,21 @@ def _as_cell(value: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
-    """Examples that may be mislabelled, in arrays of equal length, the most suspicious first.
+    """Examples that the model saw, in arrays of equal length, the most suspicious first.
 
-    The arrays leave out examples that the model never saw. `labels`, `predictions` and
-    `confidences` are None if only losses are known.
+    `labels`, `predictions` and `confidences` are None if only losses are known.
 
     Attributes:
         examples: number of examples in the data set.
         indices: the examples' indices in the data set.
         suspicion: from −1 (the model was always sure of the label) to 1 (always sure of another
-            class). If above 0, the model believed another class more than the label. See `audit`.
+            class), as in `audit`.
         looks: how many times the model saw each example, as far as is known.
         labels: the labels that the data set gives, right or wrong.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels, from `find_label_issues` or from a ledger; else
-            None. If it is known, `suspicion` leaves out the made-up look that `audit` adds.
+        estimated: estimated number of wrong labels; None if unknown. If it is known, `suspicion`
+            leaves out the made-up look that `audit` adds.
     """
 
     examples: int
@@ -118,11 +116,7 @@ class Suspects:
         confidences: Float[np.ndarray, " example"] | None = None,
         estimated: int | None = None,
     ) -> "Suspects":
-        """Rank the examples of a data set by their mean doubts, in [−1, 1], as `audit` does.
-
-        Arrays are in the data set's order. Examples without looks, or whose mean is not finite, are
-        left out.
-        """
+        """Rank examples by their mean doubts, in [−1, 1]; leave out those without looks or NaN."""
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count, added = looks[seen].astype(np.float64), estimated is None
         suspicion = (count * doubts[seen] - added) / (count + added)
@@ -154,8 +148,7 @@ class Suspects:
     def likely(self, count: int | None = None) -> list[str]:
         """Say why the model probably doubts each of the most suspicious examples.
 
-        All ranked examples that are not suspects count as learned. If many labels are wrong, most
-        suspects that are not called "wrong" can be wrong, too.
+        Ranked examples that are not suspects count as learned.
 
         Args:
             count: how many examples to explain, the most suspicious first; None for all suspects.
@@ -165,16 +158,14 @@ class Suspects:
 
             - "wrong": the mean doubt about its label exceeds the mean belief in the labels of
               learned examples (belief is the negated doubt);
-            - "unknown: 0 of 8 learned": the model has learned no example of the label's class, so
-              right and wrong labels of this class look alike;
-            - "hard": it is not "wrong", and the class is not rare;
+            - "unknown: 0 of 8 learned": the model has learned no example of the label's class;
             - "rare class: 12 of 20 learned": it is not "wrong", and the label's class has less than
               half of the mean number of examples per class;
+            - "hard": it is not "wrong", and the class is not rare;
             - "": it is not a suspect.
 
         Source:
-            Northcutt et al. 2021, arXiv:1911.00068, also compare each example with the model's mean
-            belief in labels, but separately for each class.
+            Northcutt et al. 2021, arXiv:1911.00068, compare with the mean belief of each class.
         """
         if self.labels is None:
             raise ConfigurationError(
@@ -225,8 +216,7 @@ class Suspects:
     ) -> None:
         """Write the ranked examples as CSV, one line per example, the most suspicious first.
 
-        If labels are known, the column `likely` holds what `likely()` returns. Texts that look like
-        formulas get an apostrophe, as in `write_table`.
+        If labels are known, the column `likely` holds what `likely()` returns.
 
         Args:
             path: path of the file.

@@ -1,4 +1,4 @@
-"""Measure copies, classes and wrong labels in training data."""
+"""Advise whether to train with `auto`, by copies, classes and wrong labels in the training data."""
 
 import math
 import time
@@ -8,18 +8,19 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot, relu
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
-from selective_backprop._batches.keys import list_keys
+from selective_backprop._batches.losses import LossFunction, is_no_cross_entropy, label_smoothing
 from selective_backprop._core.errors import LoaderError
-from selective_backprop._core.options import check_number
+from selective_backprop._core.options import check_number, check_whole
 from selective_backprop._core.types import Float, Float64, Int64
-from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._pipeline.index_sampler import list_keys
+from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
-from selective_backprop.guide._advice import row_contents as contents
-from selective_backprop.guide._near_images import standardised
+from selective_backprop.guide import _row_contents as contents
 
 MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
 LOOKED_AT = 16  # examples at least, to find out which numbers are positions in the data set
@@ -34,6 +35,10 @@ MOST_SURE = 0.35  # share of each predicted class, at most
 WIDER, HARDLY = 3, 0.05  # among 3 times as many sure ones, 0.05 more may disagree
 BY_CHANCE = 0.5  # times the errors of always guessing the largest class; more means not learned
 LEAST_EXAMPLES, MOST_CLASSES = 200, 1000
+SHORT = 4  # epochs; with wrong labels and no smoothing, `auto` did worse in 4: docs/auto.md
+LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
+# With wrong labels `auto` can gain more with it. Elsewhere it only spoils the log-loss.
+SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"
 WrongLabels = tuple[float | None, float | None, float | None]
 UNKNOWN: WrongLabels = (None, None, None)
 
@@ -52,8 +57,7 @@ class DataTraits:
         wrong_labels: share of the labels that look wrong, in [0, 1]. None if there are fewer than
             200 examples or more than 1,000 classes, or if classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, which rests on a sample.
-        wrong_labels_at_most: a rough upper bound on the share of wrong labels. Unlike
-            `wrong_labels`, it is known even if classes are too hard to tell apart.
+        wrong_labels_at_most: a rough upper bound, known even if classes are hard to tell apart.
     """
 
     sample: int
@@ -97,14 +101,12 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
     first examples are taken. Loader and random generators are left as they were.
 
-    Copies are counted within the sample, so their share of the whole data set may be larger. Only
-    `find_copies` finds near copies. An integer of each example that is its index in the data set is
-    ignored. The estimate of wrong labels takes exact copies once. It assumes that easy examples are
-    mislabelled as often as hard ones, and that near copies do not share a wrong label.
+    Only exact copies within the sample are counted, so the whole data set may hold more. The
+    estimate of wrong labels takes them once. It assumes that easy examples are mislabelled as often
+    as hard ones, and that near copies do not share a wrong label.
 
     Args:
-        data: the training loader or data set. Its batches or examples are `(inputs, targets)`, or
-            mappings with a key `labels`, `label`, `targets`, `target` or `y`.
+        data: the training loader or data set; its examples are as for `find_copies`.
         seconds: about how many seconds the measurement may take, above 0.
 
     Raises:
@@ -139,7 +141,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     copies = 1 - len(set(hashes)) / rows if hashes and not random else None
     targets = torch.cat(labels)
     values, counts = targets.unique(return_counts=True)
-    # With more values than half of the examples, targets are ratings or names, not classes.
+    # If more than half of the targets differ, they are ratings or names.
     if int(values[0]) < 0 or 2 * len(counts) > rows:
         return DataTraits(rows, copies, None, None, *UNKNOWN)
     if len({part.shape[1] for part in numbers}) == 1:
@@ -147,7 +149,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         # The prediction of an example that has a copy among the others would repeat its label.
         once = contents.first_equal(torch.tensor(hashes[: len(table)])).unique()
         table = table[once]
-        centred = table - table.mean(0) if pictures else standardised(table)
+        centred = table - table.mean(0) if pictures else contents.standardised(table)
         wrong = estimate_wrong_labels(centred, targets[once])
     shares = counts.double() / counts.sum()
     return DataTraits(rows, copies, len(counts), float(shares.pow(-shares).prod()), *wrong)
@@ -181,14 +183,12 @@ def estimate_wrong_labels(
 
     A ridge regression on random features predicts each label from all other examples. Among the
     examples with the surest predictions, every label that disagrees with its prediction counts as
-    wrong. Wrong labels are assumed to be as frequent in the rest. If labels disagree much more
-    often among three times as many examples, classes are hard to tell apart, and only an upper
-    bound is known. The same holds if even the surest predictions have more than half of the errors
-    of always guessing the largest class.
+    wrong. Wrong labels are assumed to be as frequent in the rest. Only an upper bound is known if
+    labels disagree much more often among three times as many examples, or if even the surest
+    predictions have more than half of the errors of always guessing the largest class.
 
     Source:
-        Patrini et al. 2017, arXiv:1609.03683, section 4.2, also estimate noise where predictions
-        are surest. They take one example of each class, and the probabilities of a network.
+        Patrini et al. 2017, arXiv:1609.03683, section 4.2, also look where predictions are surest.
     """
     classes, labels = labels.unique(return_inverse=True)
     if not (2 <= len(classes) <= MOST_CLASSES and len(labels) >= LEAST_EXAMPLES):
@@ -250,3 +250,87 @@ def _left_out_predictions(
         if error < least:
             found, least = scores, error
     return found
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Whether to train with `auto`, and why. `print(advice)` shows it in at most four lines.
+
+    Attributes:
+        strategy: "auto" if the advice is to train with `auto`, otherwise None.
+        verdict: the advice in a sentence.
+        reasons: the grounds for the verdict, and what was found in the data.
+        code: the lines of code that add `auto` to your training; empty if `strategy` is None.
+        traits: what `data_traits` found in the training data.
+    """
+
+    strategy: str | None
+    verdict: str
+    reasons: tuple[str, ...]
+    code: tuple[str, ...]
+    traits: DataTraits
+
+    def __str__(self) -> str:
+        return "\n".join((self.verdict, *self.reasons, *self.code))
+
+
+def advise(
+    loader: DataLoader[Any],
+    loss_fn: LossFunction | None,
+    *,
+    epochs: int | None = None,
+    data: DataLoader[Any] | Dataset[Any] | None = None,
+    seconds: float = 40.0,
+) -> Advice:
+    """Advise whether to train with `auto`, based on your data and your loss. Nothing is trained.
+
+    Args:
+        loader: the loader of the training data.
+        loss_fn: as for `SelectiveLoader`.
+        epochs: number of epochs that you plan to train, at least 1; None if unknown.
+        data: the loader or data set to search for copies, rare classes and wrong labels; by default
+            `loader`. If `loader` augments, pass the training data without augmentation.
+        seconds: as for `data_traits`, which looks at the data.
+
+    Raises:
+        LoaderError: if `SelectiveLoader` cannot wrap the loader, or the loader yields nothing.
+    """
+    epochs = check_whole("epochs", epochs, optional=True)
+    source, barrier = open_source(loader), None
+    if loss_fn is not None:
+        loss_fn = WeighingLoss.unwrapped(loss_fn)
+    if (other := is_no_cross_entropy(loss_fn)) is not None:
+        barrier = f"auto reads confidence from a cross-entropy, and {other} is not one."
+    elif not source.indexed or source.examples is None:
+        barrier = "auto remembers examples by their index, and a stream has no indices."
+    traits = data_traits(loader if data is None else data, seconds=seconds)
+    if barrier is not None:
+        verdict = "Do not take auto: it cannot work on this training."
+        elsewhere = "docs/choose.md names strategies for other losses and loaders."
+        return Advice(None, verdict, (barrier, elsewhere, f"Data: {traits}."), (), traits)
+    smooths = label_smoothing(loss_fn) > 0
+    as_made = type(loss_fn) is nn.CrossEntropyLoss and loss_fn.weight is None
+    as_made = as_made and (loss_fn.reduction, loss_fn.ignore_index) == ("mean", -100)
+    take = SMOOTHED if as_made and not smooths and traits.mislabelled else "loss_fn"
+    long = smooths or take == SMOOTHED or epochs is None or epochs > SHORT
+    kinds = {
+        "labels look wrong": traits.mislabelled and long,
+        # With two classes, it never gained: docs/auto.md.
+        "some classes are rare": traits.skewed and (traits.classes or 0) > 2,
+    }
+    if what := " and ".join(kind for kind, holds in kinds.items() if holds):
+        verdict = f"Try auto: {what}, and on such data it sometimes gains (docs/auto.md)."
+        code = (LOADER.format(take), "loss_fn = loader.loss_fn")
+        return Advice("auto", verdict, (f"Data: {traits}.",), code, traits)
+    why = "On such data plain training at the same cost does as well (docs/auto.md)."
+    if traits.repetitive:
+        why += " Many examples are copies: sb.guide.find_copies finds those to leave out."
+    if traits.mislabelled:
+        why = (
+            f"With wrong labels and {SHORT} epochs, auto did worse than plain training "
+            "(docs/auto.md): train for longer, or with label smoothing."
+        )
+    elif traits.wrong_labels is None:
+        why = "The labels could not be judged. If you know that many are wrong, try auto."
+    verdict = "Do not select: auto gains nothing on data like these."
+    return Advice(None, verdict, (why, f"Data: {traits}."), (), traits)

@@ -1,1 +1,0 @@
-"""Find training examples that look mislabelled, from what training computed anyway."""
