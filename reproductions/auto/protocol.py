@@ -55,7 +55,8 @@ SMOOTHED = (
     *(GIVES_UP, f"{BRIEF}+smoothing-0.3"),
 )
 """Strengths of smoothing beside `auto`, and other ends of selection."""
-UNEQUAL = ("thinned-0.05", "thinned-0.1", "thinned-0.3", "class-weights")  # where classes differ
+_PLAIN_UNEQUAL = ("thinned-0.05", "thinned-0.1", "thinned-0.3", "class-weights")
+UNEQUAL = tuple(f"{BASELINE}+{each}" for each in _PLAIN_UNEQUAL)  # where classes differ
 EASY = (
     *(BASELINE, NULL, OURS, "selective-backprop", "stale-sb", "recorded-sb", "infobatch"),
     *("easy-skip", "random-backprop", *UNEQUAL, "unique", f"{BASELINE}+focal-loss"),

@@ -36,7 +36,6 @@ class Preparation:
     subset: sb.Subset | None = None  # the part of the data set to train on
     reference: sb.scorers.ReferenceLosses | None = None  # losses of another model
     proxy: Proxy | None = None  # makes a small model, and its optimiser
-    numbers: Float[Tensor, " example"] | None = None  # odds or weights, by example
     cost: float = 0.0  # cost of the preparation, in passes of traditional training
     price: Price = field(default_factory=Price)  # cost of scoring during training
 
@@ -48,7 +47,6 @@ class Preparation:
         return {
             "subset": subset and {name: getattr(subset, name) for name in _SUBSET},
             "reference": reference and reference.losses,
-            "numbers": self.numbers,
             "cost": self.cost,
             "price": asdict(self.price),
         }
@@ -60,7 +58,6 @@ class Preparation:
         return cls(
             subset=subset and sb.Subset(**subset),
             reference=None if reference is None else sb.scorers.ReferenceLosses(reference),
-            numbers=packed["numbers"],
             cost=packed["cost"],
             price=Price(**packed["price"]),
         )

@@ -6,7 +6,6 @@ from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.by_class import prepare_thinned, prepare_weights, thinned, weighed
 from selective_backprop_lab.losses import Loss, focal, generalised, trimmed
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.preparation import (
@@ -72,8 +71,9 @@ class LabStrategy:
     # The loss of training; None for the cross-entropy. Selection always uses the cross-entropy.
     loss: Loss | None = None
     smoothing: float = 0.0  # the label smoothing, in [0, 1]
-    # Whether each batch's weights are divided by their mean, as `CrossEntropyLoss(weight=…)` does.
-    normalises: bool = False
+    # Whether classes count alike: weights as of `CrossEntropyLoss(weight=1 / sizes)`.
+    weighs_classes: bool = False
+    thinned: float = 1.0  # the share of the largest class that each epoch draws
     leftovers: sb.Leftovers = sb.Leftovers.CARRY  # what becomes of a batch that is not full
     # The first fraction of a run in which images have half their side; a pass then costs a quarter.
     halved: float = 0.0
@@ -90,12 +90,18 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "smoothing-0.5": {"smoothing": 0.5},
     "robust-loss": {"loss": partial(generalised, q=0.3), "classifies": True},
     "focal-loss": {"loss": focal, "classifies": True},
+    "class-weights": {"weighs_classes": True, "classifies": True},
+    **{f"thinned-{by}": {"thinned": by, "classifies": True} for by in (0.05, 0.1, 0.3)},
     "trimming": {"loss": partial(trimmed, share=0.2), "classifies": True},
     "progressive": {"halved": 1 / 3},
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-_OF_THE_LOSS = {"smoothing", "loss"}  # fields that say how training computes its loss
+_OF_THE_LOSS = {
+    "smoothing",
+    "loss",
+    "weighs_classes",
+}  # fields that say how training computes its loss
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
@@ -189,14 +195,6 @@ def _without_copies(setup: TrainingSetup, given: StrategyOptions) -> Preparation
     return Preparation(subset=sb.guide.find_copies(setup.in_order).subset)  # costs no passes
 
 
-def _thinned(share: float) -> LabStrategy:
-    return LabStrategy(
-        lambda _, preparation: thinned(preparation),
-        prepare=lambda setup, _: prepare_thinned(setup, share=share),
-        classifies=True,
-    )
-
-
 _BY_LOSS: dict[str, Any] = {"measure": "loss", "bias": 0.0}
 _RHO_LOSS = LabStrategy(
     _rho_loss,
@@ -223,14 +221,6 @@ STRATEGIES: Mapping[str, LabStrategy] = {
         classifies=True,
     ),
     "unique": _on_part("unique", _plain, prepare=_without_copies),
-    # What a person would do where one class has most examples.
-    **{f"thinned-{share}": _thinned(share) for share in (0.05, 0.1, 0.3)},
-    "class-weights": LabStrategy(
-        lambda _, preparation: weighed(preparation),
-        prepare=lambda setup, _: prepare_weights(setup),
-        classifies=True,
-        normalises=True,
-    ),
     "random-backprop": _arm(_random, *_RANDOM),
     "random-scored": _arm(partial(_random, make=sb.random_scored), *_RANDOM),
     "selective-backprop": _arm(_sb, *_RANKED),

@@ -23,14 +23,12 @@ CHOSEN = StrategyOptions(rate=1 / 4, draw=sb.selectors.Draw.BERNOULLI, warmup=0.
 FITTED = Preparation(
     subset=sb.Subset(torch.arange(3), 8),
     reference=sb.scorers.ReferenceLosses(torch.ones(8)),
-    numbers=torch.full((8,), 0.5),
     proxy=(lambda: nn.Linear(2, 2), torch.optim.SGD),
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 KEPT = PRUNED | {"oracle", "cleaned", "unique"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
 UNWARMED |= {"reseeded", "oracle", "cleaned", "unique", "stale-sb-released"}
-UNWARMED |= {"thinned-0.05", "thinned-0.1", "thinned-0.3", "class-weights"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
 OWN_SCHEDULE |= {"auto", "auto-trim", "auto-brief"}
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data import generated, source_code
-from selective_backprop_lab.data.adult import read_adult
 from selective_backprop_lab.data.images import (
     CIFAR10,
     CIFAR100,
@@ -32,7 +31,7 @@ from selective_backprop_lab.data.splits import (
     of_classes,
     redrawn,
 )
-from selective_backprop_lab.data.tables import read_kdd99, read_shuttle
+from selective_backprop_lab.data.tables import read_adult, read_kdd99, read_shuttle
 from selective_backprop_lab.names import find_name, is_import_path
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 

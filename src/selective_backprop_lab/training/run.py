@@ -83,6 +83,10 @@ class TrainingRun:
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
+        self._class_weights: Tensor | None = None
+        if spec.weighs_classes:
+            sizes = data.train_labels.bincount(minlength=data.classes)
+            self._class_weights = sizes.clamp(min=1).reciprocal().to(self._device)
         # The weights that each class was trained with, all together.
         self._by_class = torch.zeros(data.classes, dtype=torch.float64, device=self._device)
         self._seen = sb.Stats()
@@ -244,6 +248,7 @@ class TrainingRun:
                 batch_size=self._scored_together(strategy, batch),
                 seed=config.own_seed,
                 augmentation=recipe.augmentation,
+                thinned=self._spec.thinned,
                 with_indices=True,
             ),
             self.model,
@@ -360,8 +365,10 @@ class TrainingRun:
             self.loader.record(selection, rows, (logits, targets))
         if self._spec.loss is not None:
             rows = self._spec.loss(logits, targets, self.progress)
-        weights = selection.weights
-        return (weights * rows).mean() / (weights.mean() if self._spec.normalises else 1.0)
+        if self._class_weights is None:
+            return (selection.weights * rows).mean()
+        weights = selection.weights * self._class_weights[targets]
+        return (weights * rows).mean() / weights.mean()
 
     def _schedule_share(self) -> float:
         config = self.config

@@ -1,4 +1,4 @@
-"""KDD-99 and Shuttle as published: what is standardised, and what may be tested on."""
+"""Tables as published: what is standardised, what is missing, and what may be tested on."""
 
 import gzip
 
@@ -27,7 +27,7 @@ def write_kdd(folder, rows):
 def kdd(monkeypatch, tmp_path):
     """Return the splits of six copies of one connection and of eight that come once."""
     rows = [(0, "http", "smurf.")] * 6 + [(each, "ftp", "normal.") for each in range(1, 9)]
-    monkeypatch.setattr(tables, "_CONNECTIONS", len(rows))
+    monkeypatch.setattr(tables, "_KDD", {"kddcup.data_10_percent.gz": len(rows)})
     monkeypatch.setattr(tables, "_KDD_TESTED", 3)
     write_kdd(tmp_path / "kdd99", rows)
     return tables.read_kdd99(tmp_path)
@@ -71,9 +71,9 @@ def test_shuttles_features_are_its_numbers_and_their_signed_logarithms(monkeypat
 
 def test_tables_that_are_not_the_publishers_are_refused(kdd, tmp_path):
     for content, why in (
-        (gzip.compress(b"1,2\n"), r"has \(1, 2\) rows"),
-        (gzip.compress(b""), "is no table"),
-        (gzip.compress(b"1,2\n" * 99)[:-9], "is no table"),
+        (gzip.compress(b"1,2\n"), "has 1 rows, not 14"),
+        (gzip.compress(b""), "has 0 rows, not 14"),
+        (gzip.compress(b"1,2\n" * 99)[:-9], "cannot be read as 42 columns"),
     ):
         (tmp_path / "kdd99" / "kddcup.data_10_percent.gz").write_bytes(content)
         with pytest.raises(sb.DataError, match=f"kddcup.data_10_percent.gz {why}"):
@@ -81,3 +81,49 @@ def test_tables_that_are_not_the_publishers_are_refused(kdd, tmp_path):
     write_kdd(tmp_path / "kdd99", [("many", "http", "smurf.")] * 14)
     with pytest.raises(sb.DataError, match="a word where a number belongs"):
         load("kdd99", root=tmp_path)
+
+
+ROW = (
+    "{age}, {work}, 7, Bachelors, 13, Divorced, Sales, Husband, White, Male, 9, 0, 40, Peru, {pay}"
+)
+
+
+def write_adult(folder, *, end="."):
+    def rows(*people, end=""):
+        return "".join(
+            ROW.format(age=age, work=work, pay=pay) + end + "\n" for age, work, pay in people
+        )
+
+    train = rows((20, "Private", "<=50K"), (30, "?", ">50K"), (40, "Private", ">50K"))
+    (folder / "adult.data").write_text(train + "\n")
+    test = rows((50, "Never-worked", ">50K"), end=end)
+    (folder / "adult.test").write_text("|1x3 Cross validator\n" + test)
+
+
+@pytest.fixture
+def few_adults(monkeypatch):
+    monkeypatch.setattr(tables, "_ADULT", {"adult.data": 3, "adult.test": 1})
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of columns that never change
+def test_numbers_are_standardised_and_each_category_is_a_feature(few_adults, tmp_path):
+    (tmp_path / "adult").mkdir()
+    write_adult(tmp_path / "adult")
+    data = load("adult", root=tmp_path)
+    assert (data.train_labels.tolist(), data.test_labels.tolist()) == ([0, 1, 1], [1])
+    age = torch.cat([data.train_inputs, data.test_inputs])[:, 0]
+    assert torch.allclose(age, torch.tensor([-1.0, 0.0, 1.0, 2.0]) * 1.5**0.5)
+    work = data.train_inputs[:, 6:9], data.test_inputs[:, 6:9]  # ?, Never-worked, Private
+    assert work[0].tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1]]
+    assert work[1].tolist() == [[0, 1, 0]]
+
+
+def test_files_that_are_not_the_publishers_are_refused(few_adults, tmp_path):
+    with pytest.raises(sb.DataError, match=r"adult\.data or adult\.test.*archive\.ics\.uci"):
+        load("adult", root=tmp_path)
+    write_adult(tmp_path, end="?")
+    with pytest.raises(sb.DataError, match=r"adult\.test has 0 labelled rows, not 1"):
+        load("adult", root=tmp_path)
+    (tmp_path / "adult.data").write_text("<html>\n")
+    with pytest.raises(sb.DataError, match=r"adult\.data has 1 rows, not 3"):
+        load("adult", root=tmp_path)
