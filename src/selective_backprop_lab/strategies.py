@@ -40,13 +40,12 @@ class StrategyOptions:
     young: float = 0.1
 
     def __post_init__(self) -> None:
-        tenth = "0.1 is a tenth"
         for name, fits, wanted in (
             ("rate", 0.0 < self.rate <= 1.0, "a share in (0, 1]; 1/3 trains on a third"),
             ("keep", 0.0 < self.keep <= 1.0, "a share in (0, 1]; 1/3 keeps a third"),
-            ("warmup", 0.0 <= self.warmup < 1.0, f"a fraction of a run in [0, 1); {tenth}"),
+            ("warmup", 0.0 <= self.warmup < 1.0, "a fraction of a run in [0, 1); 0.1 is a tenth"),
             ("random_warmup", 0.0 <= self.random_warmup < 1.0, "a fraction of a run in [0, 1)"),
-            ("young", 0.0 < self.young < 1.0, f"a fraction of a run in (0, 1); {tenth}"),
+            ("young", 0.0 < self.young < 1.0, "a fraction of a run in (0, 1); 0.1 is a tenth"),
             ("stale", self.stale >= 2 and not self.stale % 1, "a whole number, at least 2"),
             ("models", self.models >= 1 and not self.models % 1, "a whole number, at least 1"),
         ):
@@ -97,11 +96,8 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-_OF_THE_LOSS = {
-    "smoothing",
-    "loss",
-    "weighs_classes",
-}  # fields that say how training computes its loss
+# The fields that say how training computes its loss.
+_OF_THE_LOSS = {"smoothing", "loss", "weighs_classes"}
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
@@ -302,12 +298,6 @@ def _canonical(name: str) -> str:
     base = find_name("strategy", typed, STRATEGIES)
     more = [find_name("treatment", each, TREATMENTS) for each in treatments]
     return "+".join([base, *more])
-
-
-def unused(strategy: LabStrategy, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
-    """Return the options that were changed although the strategy does not use them."""
-    changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
-    return [option for option in changed if option not in strategy.options]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:

@@ -202,16 +202,6 @@ class TrainingOptions:
         ),
     ] = None
     rate: Rate = 1 / 3
-    stale: Annotated[
-        int, option("N", "Number of epochs for which stale-sb and predicted-sb use each score.")
-    ] = 3
-    keep: Annotated[
-        float,
-        _share(
-            "Share of the data set, in (0, 1], that el2n, el2n-random, grand and diet-sb keep.",
-            "0.7",
-        ),
-    ] = 0.7
     root: Root = None
     limit: Limit = None
     skew: Annotated[

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.data.datasets import LabData, statistics_of
 from selective_backprop_lab.data.random_bits import below, drawn_order, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
@@ -104,7 +104,9 @@ class Composition:
             images = data.train_inputs[rows]
             if self.near_copies:
                 images = self._moved(images, rows)
-            data = data.composed(images, data.train_labels[rows], rows)
+            made = {"train_inputs": images, "train_labels": data.train_labels[rows]}
+            mean, std = statistics_of(images, data.unit, data.standardised)
+            data = replace(data, **made, train_sources=rows, mean=mean, std=std)
         return self._flipped(data)
 
     def _flipped(self, data: LabData) -> LabData:

@@ -78,14 +78,8 @@ _READ: dict[str, Any] = {
         **dict.fromkeys(("data", "model", "pretrained", "budget_unit", "schedules_follow"), str),
         **{"epochs": float, "budget": float, "limit": int | None, "noise": float | None},
         "composition": {
-            **{
-                "skew": float,
-                "frequent": float,
-                "copies": float,
-                "near_copies": int,
-                "places": int | None,
-            },
-            **{"noise_kind": str, "seed": int},
+            **dict.fromkeys(("skew", "frequent", "copies"), float),
+            **{"near_copies": int, "places": int | None, "noise_kind": str, "seed": int},
         },
         "recipe": {"learning_rate": float},
     },
@@ -150,7 +144,7 @@ class Run:
     points: tuple[Point, ...]
     observations: tuple[Observation, ...] = ()
     end: Mapping[str, Any] | None = None
-    path: Path | None = None
+    path: Path
 
     @property
     def finished(self) -> bool:
@@ -161,11 +155,6 @@ class Run:
     def meters(self) -> Mapping[str, Any]:
         """The counts over the whole run; empty for an unfinished run."""
         return (self.end or {}).get("meters", {})
-
-    @property
-    def name(self) -> str:
-        """The run's name in messages: its file, or its strategy and seed without a file."""
-        return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
 
 
 def record_path(folder: str | Path, header: Header) -> Path:

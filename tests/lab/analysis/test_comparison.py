@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,7 +107,7 @@ def write(folder, arm="traditional", seed=0, *, config=None, finished=True, exam
     usual = fixture_header(arm, seed).config
     config = {**usual, "arm": arm, "seed": seed, **(config or {})}
     found = fixture_header(arm, seed, config=config, **header)
-    with RunWriter.open(folder, found) as writer:
+    with closing(RunWriter.open(folder, found)) as writer:
         writer.add(fixture_point())
         if finished:
             writer.end({})
