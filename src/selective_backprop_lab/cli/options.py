@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
@@ -27,20 +27,13 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each argument of a command that is a set of options by these options."""
-    hints = get_type_hints(command, include_extras=True)
-    sets: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters: list[inspect.Parameter] = []
+    sets, parameters = dict[str, Any](), list[inspect.Parameter]()
     for each in inspect.signature(command).parameters.values():
-        if each.name not in sets:
-            parameters.append(each.replace(kind=each.KEYWORD_ONLY, annotation=hints[each.name]))
-            continue
-        kinds = get_type_hints(sets[each.name], include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name, each.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
-            )
-            for field in fields(sets[each.name])
-        ]
+        if is_dataclass(each.annotation):
+            sets[each.name] = each.annotation
+            parameters += inspect.signature(sets[each.name]).parameters.values()
+        else:
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -220,7 +213,6 @@ class TrainingOptions:
             "PIXELS",
             "With --copies: shift copies by up to this many pixels, and change their brightness. "
             "The first copy of each example stays as it is.",
-            show_default="0",
         ),
     ] = 0
     places: Annotated[
@@ -241,11 +233,7 @@ class TrainingOptions:
     ] = NoiseKind.UNIFORM
     data_seed: Annotated[
         int,
-        option(
-            "N",
-            "Seed of the random choices of --skew, --frequent, --copies and --noise.",
-            show_default="0",
-        ),
+        option("N", "Seed of the random choices of --skew, --frequent, --copies and --noise."),
     ] = 0
     model: Model = None
     batch_size: BatchSize = None

@@ -121,11 +121,6 @@ class EpochSampler(Sampler[int]):
         yield from order.tolist()
 
 
-def collate(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return a batch unchanged, because the data set's `__getitems__` has collated it already."""
-    return batch
-
-
 @lru_cache(maxsize=1)
 def on_device(data: LabData, device: torch.device) -> LabData:
     """Return the data with their examples on a GPU, if its memory suffices; the last are kept."""
@@ -166,7 +161,7 @@ def make_loader(
         dataset,
         batch_size=batch_size,
         sampler=EpochSampler(dataset, seed=seed, thinned=thinned) if shuffle and not test else None,
-        collate_fn=collate,  # ty: ignore[invalid-argument-type]
+        collate_fn=lambda batch: batch,  # the data set's `__getitems__` has collated it
         # In each pass a loader draws a seed for workers: from here, not from the global stream.
         generator=torch.Generator().manual_seed(key_of(seed)),
     )

@@ -57,14 +57,10 @@ class Point:
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
     overhead: float | None = None  # wall seconds of setting up and evaluations; None if unrecorded
-    # Error of each class in percent, in order of the labels; NaN without test examples. None in
-    # older records.
-    class_errors: tuple[float, ...] | None = None
+    class_errors: tuple[float, ...] | None = None  # percent, by label; NaN without test examples
     ranking: float | None = None  # area under the curve, 0 to 1, if there are two classes
-    # Average precision, 0 to 1, of the rarest class with ten test examples or more.
-    rare_precision: float | None = None
-    # `test_loss` after the logits are corrected for how often each class was trained on.
-    corrected_loss: float | None = None
+    rare_precision: float | None = None  # average precision, 0 to 1, of the rarest class
+    corrected_loss: float | None = None  # `test_loss`, for how often each class was trained on
 
     @property
     def forwards(self) -> int:

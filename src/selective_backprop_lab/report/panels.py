@@ -38,7 +38,7 @@ _LOG_FROM = 4.0  # an axis is logarithmic if the highest mean error is this many
 _FAR = 4.0  # times the distance from the lowest to the third quartile; values beyond are cut off
 # Pale, so that phases do not look like strategies. Brown is selection, blue is training. Neighbours
 # also differ in lightness.
-PHASE_COLOURS = {
+PHASE_COLOURS = {  # in the order of the work
     "prepare": "#5e4b3c",
     "load": "#dddbe0",
     "score": "#ab8d73",
@@ -48,7 +48,6 @@ PHASE_COLOURS = {
     "step": "#585d83",
     "other": "#e9e7ec",
 }
-PHASES = tuple(PHASE_COLOURS)  # in the order of the work
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
         ends = timed.drop_duplicates(BY_SEED, keep="last").phases
         rows.append(pd.DataFrame([*ends]).fillna(0.0).mean())
     totals = pd.DataFrame(rows).fillna(0.0)
-    order = [*PHASES, *sorted(set(totals) - set(PHASES))]
+    order = [*PHASE_COLOURS, *sorted(set(totals) - set(PHASE_COLOURS))]
     return totals[[phase for phase in order if phase in totals and totals[phase].any()]]
 
 

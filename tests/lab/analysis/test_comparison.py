@@ -24,7 +24,7 @@ from selective_backprop_lab.analysis.comparison import (
     read_comparable,
     read_histories,
 )
-from selective_backprop_lab.records.example_history import examples_path, write_examples
+from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.frame import runs_of
 from selective_backprop_lab.records.schema import pack_finished
 from selective_backprop_lab.records.writer import RunWriter
@@ -203,16 +203,6 @@ def test_of_two_records_of_a_seed_the_finished_or_newer_one_is_kept(tmp_path, on
     (problem,) = found.problems
     assert problem.startswith(f"{left.name} and {kept.name} are both traditional, seed 0")
     assert why in problem
-
-
-def test_examples_without_their_record_are_named(tmp_path):
-    write(tmp_path)
-    lost = write(tmp_path, "top-k")
-    lost.unlink()
-    found = read(tmp_path, tmp_path)
-    assert len(found.runs) == 1
-    (problem,) = found.problems
-    assert problem.startswith(f"{examples_path(lost)}: its record {lost.name} is missing")
 
 
 def test_examples_of_another_number_or_of_other_classes_are_not_shown_beside_the_others(tmp_path):
