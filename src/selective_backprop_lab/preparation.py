@@ -112,10 +112,6 @@ class TrainingSetup:
                 optimizer.step()
         return examples / len(self.data.train_labels)
 
-    def within(self, rows: Tensor) -> "TrainingSetup":
-        """Return the same setup on some of the training examples."""
-        return replace(self, data=self.data.within(rows))
-
 
 def prepare_pruned(
     setup: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
@@ -170,9 +166,10 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     losses, cost, loss_fn = torch.empty(examples), 1.0 / 3.0, nn.CrossEntropyLoss()
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)
+        half, rest = (replace(setup, data=setup.data.within(rows)) for rows in (mine, other))
         # An epoch over a half of the data costs half an epoch.
-        cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
-        losses[other] = sb.example_losses(setup.within(other).in_order, model, loss_fn)
+        cost += half.train(model, number, epochs=share * setup.epochs) / 2
+        losses[other] = sb.example_losses(rest.in_order, model, loss_fn)
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 

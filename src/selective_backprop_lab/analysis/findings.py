@@ -40,11 +40,6 @@ class Gain:
         """The strategy."""
         return self.runs.arm.iloc[0]
 
-    @property
-    def cost(self) -> float:
-        """The cost of the arm, in passes."""
-        return queries.cost_of(self.runs)
-
 
 def gains(comparison: pd.DataFrame) -> list[Gain]:
     """Return the gain of every arm except traditional, at each of its lengths."""
@@ -104,7 +99,8 @@ def _best(known: Sequence[Gain]) -> Gain:
     if not gaining:
         return min(known, key=lambda each: each.change.mean)
     lowest = min(gaining, key=lambda each: queries.final_error(each.runs).mean).arm
-    return min((each for each in gaining if each.arm == lowest), key=lambda each: each.cost)
+    same = [each for each in gaining if each.arm == lowest]
+    return min(same, key=lambda each: queries.cost_of(each.runs))
 
 
 def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
@@ -151,7 +147,7 @@ def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
         return f"ends at {ends} after {after}"
     lowest = min(plain, key=lambda own: queries.final_error(own).mean)
     own = length(best.runs)
-    upto = own if own.unit == "cost" else f"{best.cost:.3g} passes"
+    upto = own if own.unit == "cost" else f"{queries.cost_of(best.runs):.3g} passes"
     part = "" if length(lowest) == after else f"of up to {upto} "
     return f"{part}does best after {after}: {ends}"
 
@@ -168,17 +164,17 @@ def _of_others(known: Sequence[Gain], best: Gain) -> str:
 def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
         return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
-    longest = queries.cost_of(plain[-1])
+    longest, own = queries.cost_of(plain[-1]), queries.cost_of(best.runs)
     if (
         length(best.runs).unit == "seconds"
-        or longest <= best.cost
+        or longest <= own
         or queries.cost_as_much(plain[-1], best.runs)
     ):
         return ""
     passes = queries.passes_to(comparison, queries.final_error(best.runs).mean)
     if passes is None:
         return f" Plain training does not end as low within {longest:.3g} passes."
-    return f" Plain training needs {passes / best.cost:.1f} times the passes to end as low."
+    return f" Plain training needs {passes / own:.1f} times the passes to end as low."
 
 
 def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:

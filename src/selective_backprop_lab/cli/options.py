@@ -13,11 +13,11 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.cli.command_line import command_line, find_device, find_model, look_here
+from selective_backprop_lab.cli.command_line import command_line, find_device, look_here
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import data_name
-from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.nets.models import MODELS, model_name
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.grid import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
@@ -268,7 +268,7 @@ class TrainingOptions:
         """The recipe of the data, with the changes that the options ask for."""
         return given(
             find_recipe(look_here(self.data)),
-            model=find_model(self.model),
+            model=self.model and model_name(look_here(self.model)),
             batch_size=self.batch_size,
             learning_rate=self.lr,
             rates=self.lr_schedule,

@@ -142,7 +142,6 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
 
 
 def _uniform(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "draw example"]:
-    """Return numbers in (0, 1)."""
     key = key_of(int.from_bytes(name))
     return (random_bits(key, torch.arange(count), draws=draws).double().numpy() + 0.5) / 2.0**32
 

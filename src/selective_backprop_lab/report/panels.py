@@ -14,12 +14,11 @@ from selective_backprop_lab.analysis.comparison import arms, length, lengths
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted
 
-_GREY = "#7a7a7a"
 # These strategies always have these colours, related ones similar hues; others take the remaining
 # ones, in order of name. The most frequent have those of Okabe and Ito, which readers with common
 # forms of colour blindness can tell apart.
 _OWN = {
-    BASELINE: _GREY, "random-backprop": "#56b4e9", "random-scored": "#0072b2",
+    BASELINE: "#7a7a7a", "random-backprop": "#56b4e9", "random-scored": "#0072b2",
     "selective-backprop": "#d55e00", "stale-sb": "#009e73", "stale-sb-spread": "#6fd3a8",
     "stale-sb-released": "#00614a", "predicted-sb": "#cc79a7", "predicted-sb-gp": "#9c3f78",
     "predicted-sb-crossing": "#f0a8d8",

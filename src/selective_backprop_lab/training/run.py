@@ -103,11 +103,6 @@ class TrainingRun:
         return 0.0 if self._loader is None else self._loader.progress or 0.0
 
     @property
-    def done(self) -> float:
-        """The fraction of the evaluations that are done; the run with the lowest goes on next."""
-        return len(self.points) / self.config.evaluations
-
-    @property
     def finished(self) -> bool:
         """Whether the last evaluation is done."""
         return len(self.points) >= self.config.evaluations

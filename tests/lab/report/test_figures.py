@@ -18,7 +18,6 @@ from selective_backprop_lab.analysis.comparison import arms
 from selective_backprop_lab.report.figures import differences, draw_comparison
 from selective_backprop_lab.report.panels import (
     LINE,
-    PHASE_COLOURS,
     ceiling,
     phase_table,
     scale_error,
