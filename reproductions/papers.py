@@ -249,17 +249,15 @@ def _drawn(console: Console, figure: Figure, order: PaperOrder, absent: Mapping[
     tables, judged = figure.tables(evidence), order.judge(figure, evidence)
     drawing = figure.draw(evidence)
     written = section(figure, evidence, tables, judged, pictured=drawing is not None)
-    text = "\n".join(table.to_text() for table in tables)
-    for kind, content in (("txt", text), ("md", written)):
-        with replacing(order.out / f"{figure.name}.{kind}") as file:
-            file.write(content.encode())
+    with replacing(order.out / f"{figure.name}.md") as file:
+        file.write(written.encode())
     console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
     for kind in ("png", "svg"):
         (order.out / f"{figure.name}.{kind}").unlink(missing_ok=True)
     if drawing is not None:
         save(drawing, order.out / figure.name)
     else:
-        console.print(text, soft_wrap=True)
+        console.print(*tables)
     return written
 
 

@@ -55,10 +55,19 @@ SMOOTHED = (
     *(GIVES_UP, f"{BRIEF}+smoothing-0.3"),
 )
 """Strengths of smoothing beside `auto`, and other ends of selection."""
-ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED)))
+_PLAIN_UNEQUAL = ("thinned-0.05", "thinned-0.1", "thinned-0.3", "class-weights")
+UNEQUAL = tuple(f"{BASELINE}+{each}" for each in _PLAIN_UNEQUAL)  # where classes differ
+EASY = (
+    *(BASELINE, NULL, OURS, "selective-backprop", "stale-sb", "recorded-sb", "infobatch"),
+    *("easy-skip", "random-backprop", *UNEQUAL, "unique", f"{BASELINE}+focal-loss"),
+    *(f"{base}+smoothing-0.3" for base in (BASELINE, OURS)),
+)
+"""Selection where most examples are easy, and what a person would do with such data."""
+ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, *EASY)))
 """All strategies of the study, as tables have them."""
 TUNING_SEEDS = (900, 901, 902)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
+KINDS |= {"kdd99": "tables", "shuttle": "tables"}
 FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
 KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
 
@@ -127,6 +136,8 @@ class Workload:
     tuning_seeds: int = 2  # by which learning rates are found
     anew: bool = False  # whether each seed has training and test examples of its own
     held_out: bool = False  # whether rates are found on held-out training examples
+    unequal: bool = False  # whether one class is much larger than others
+    repeats: bool = False  # whether many rows are published more than once
     adds: bool = False  # whether `ADDED` is tried on it
     unit: str = "%"  # of the error: a key of `UNITS`
 
@@ -153,6 +164,8 @@ class Workload:
             return "wrong labels"
         if self.pretrained:
             return "fine-tuning"
+        if made.frequent:
+            return "one frequent class"
         if made.copies or made.skew:
             return "skewed or repeated"
         return KINDS.get(self.recipe.data, "images as published")
@@ -166,6 +179,8 @@ class Workload:
         """Return whether a strategy can do anything here."""
         if arm in (NOBODY, GIVES_UP):
             return bool(self.composition.noise or (arm == NOBODY and self.composition.copies))
+        if arm in UNEQUAL or arm == "unique":
+            return self.unequal if arm in UNEQUAL else self.repeats
         if arm in ADDED and not self.adds:
             return False
         return "progressive" not in arm or self.recipe.model == "small_cnn"
@@ -280,6 +295,7 @@ _STAGES = {
     "language": ("Language", 400, (*TEXT_ARMS, *_SMOOTHED_TEXT)),
     "instead": ("Instead of auto, and with it", 600, (*INSTEAD, *ADDED)),
     "nets": ("Three nets", 1000, SMOOTHED),
+    "easy": ("Mostly easy data", 1400, EASY),
 }
 STAGES: Mapping[str, Stage] = {
     name: Stage(title, tuple(_made(**row) for row in _ROWS[name]), first_seed, arms)

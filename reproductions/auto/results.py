@@ -7,7 +7,7 @@ tuning seeds, which are not judged. The jobs of a strategy on one page are judge
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -41,6 +41,11 @@ class Results:
         """The lengths at which a strategy can be compared with traditional training."""
         there = {*self.runs.length[self.runs.arm != BASELINE]}
         return [each for each in self.workload.compared if each in there and self.rival(each)]
+
+    def on_shared_seeds(self) -> "Results":
+        """Return the results with only the seeds that all strategies have."""
+        seeds = set.intersection(*self.runs.groupby("arm").seed.agg(set))
+        return replace(self, runs=self.runs[self.runs.seed.isin(seeds)])
 
     @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:

@@ -190,13 +190,13 @@ def added(results: Sequence[Results]) -> Table:
 def adds_up(results: Sequence[Results]) -> Table:
     """Return the gains of strategies, treatments and combinations where `ADDED` is tried.
 
-    Each is judged over all its jobs, as in the other tables.
+    Each is judged over the jobs of this table, with the seeds that all of a job's strategies have.
     """
-    chosen = [each for each in results if each.workload.adds]
+    chosen = [each.on_shared_seeds() for each in results if each.workload.adds]
     titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.lengths]
     rows = []
     for arm in dict.fromkeys((*INSTEAD, *ADDED)):
-        jobs = {job.title: job for job in judged(results, arm)}
+        jobs = {job.title: job for job in judged(chosen, arm)}
         cells = [_in_bold(jobs.get(title)) for title in titles]
         if arm not in (BASELINE, "random-backprop") and {*cells} != {"–"}:
             rows.append((arm, *cells))

@@ -1,4 +1,4 @@
-"""Losses that replace the cross-entropy if labels may be wrong.
+"""Losses that replace the cross-entropy, if labels may be wrong or classes are rare.
 
 Each takes logits `[row, class]`, classes, and the fraction of the run that is done.
 """
@@ -24,6 +24,16 @@ def generalised(logits: Tensor, targets: Tensor, progress: float, *, q: float) -
     """
     entropies = functional.cross_entropy(logits, targets, reduction="none")
     return -torch.expm1(-q * entropies) / q
+
+
+def focal(logits: Tensor, targets: Tensor, progress: float, *, gamma: float = 2.0) -> Losses:
+    """Return each row's cross-entropy times `(1 - p) ** gamma`, for its label's probability p.
+
+    Source:
+        Lin et al. 2017, Focal Loss for Dense Object Detection, arXiv:1708.02002.
+    """
+    entropies = functional.cross_entropy(logits, targets, reduction="none")
+    return entropies * (-torch.expm1(-entropies)).pow(gamma)
 
 
 def trimmed(

@@ -112,22 +112,17 @@ class TrainingSetup:
                 optimizer.step()
         return examples / len(self.data.train_labels)
 
-    def within(self, rows: Tensor) -> "TrainingSetup":
-        """Return the same setup on some of the training examples."""
-        return replace(self, data=self.data.within(rows))
-
 
 def prepare_pruned(
     setup: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
 ) -> Preparation:
     """Prune by EL2N or GraNd scores of models that are each trained for a share of the run."""
     make = map(setup.model, range(models)).__next__
-    given: dict[str, Any] = {"models": models}
+    compute: Any = sb.el2n_scores
     if gradients:
-        given["loss_fn"] = nn.CrossEntropyLoss()
-    compute = sb.experimental.grand_scores if gradients else sb.el2n_scores
+        compute = partial(sb.experimental.grand_scores, loss_fn=nn.CrossEntropyLoss())
     train = partial(setup.train, epochs=share * setup.epochs)
-    scores = compute(setup.in_order, make, train, **given)
+    scores = compute(setup.in_order, make, train, models=models)
     subset = sb.prune(scores, keep, labels=setup.data.train_labels)
     return Preparation(subset=subset, cost=subset.cost)
 
@@ -163,28 +158,18 @@ def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
 
 
-@torch.no_grad()
-def example_losses(model: nn.Module, setup: TrainingSetup) -> Tensor:
-    """Return the loss of every training example, in eval mode without augmentation, on the CPU."""
-    model.eval()
-    loss_fn, to = nn.CrossEntropyLoss(reduction="none"), setup.device
-    batches = setup.in_order
-    return torch.cat([row_losses(loss_fn(model(x.to(to)), y.to(to))).cpu() for x, y in batches])
-
-
 def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data."""
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
     # Each example is passed forward once, at a third of the cost of training on it.
-    losses, cost = torch.empty(examples), 1.0 / 3.0
+    losses, cost, loss_fn = torch.empty(examples), 1.0 / 3.0, nn.CrossEntropyLoss()
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)
+        half, rest = (replace(setup, data=setup.data.within(rows)) for rows in (mine, other))
         # An epoch over a half of the data costs half an epoch.
-        cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
-        losses[other] = example_losses(model, setup.within(other))
-    if not losses.isfinite().all():
-        raise sb.LossError("a reference model diverged: its losses are not finite")
+        cost += half.train(model, number, epochs=share * setup.epochs) / 2
+        losses[other] = sb.example_losses(rest.in_order, model, loss_fn)
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 

@@ -143,6 +143,9 @@ _CIFAR = Augmentation(shift=4, flip=True, cutout=8)
 
 _ALL = (
     Recipe("digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)),
+    Recipe(
+        "digits-three", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
+    ),
     Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     Recipe("mnist-parity", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     Recipe("fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)),
@@ -155,6 +158,8 @@ _ALL = (
     # These are numbers, not images, so there is nothing to shift or mirror.
     Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
     Recipe("adult", "perceptron", epochs=5, batch_size=64),
+    Recipe("kdd99", "perceptron", epochs=2),
+    Recipe("shuttle", "perceptron", epochs=5),
     Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
     Recipe("table", "perceptron", epochs=10, batch_size=64),
     Recipe("clicks", "perceptron", epochs=5, batch_size=64),

@@ -9,7 +9,7 @@ In this version, a waiting example is taken when it comes up again, with a new a
 program keeps waiting examples in the order in which they were drawn.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -42,16 +42,14 @@ class _Queue:
 class _Scorer(sb.scorers.AbstractScorer):
     epochs: int
     queue: _Queue
-    inner: sb.scorers.AbstractScorer = field(default_factory=sb.scorers.Forward)
 
     @property
     def needs(self) -> sb.scorers.Needs:
-        """What a forward pass needs, and indices and the losses of training."""
         more: dict[str, Any] = {"indices": True, "remembers": True, "recordings": True}
-        return replace(self.inner.needs, **more)
+        return replace(sb.scorers.Forward().needs, **more)
 
     def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
-        return _RunningScorer(self.inner.start(context), self)
+        return _RunningScorer(sb.scorers.Forward().start(context), self)
 
 
 class _RunningScorer(sb.scorers.Delegating):
@@ -138,7 +136,6 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
 
 
 def _uniform(count: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, " row"]:
-    """Return random numbers between 0 and 1 on the CPU, from a generator of any device."""
     return torch.rand(count, generator=generator, dtype=dtype, device=generator.device).cpu()
 
 

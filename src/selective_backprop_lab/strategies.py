@@ -6,7 +6,7 @@ from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.losses import Loss, generalised, trimmed
+from selective_backprop_lab.losses import Loss, focal, generalised, trimmed
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.preparation import (
     Preparation,
@@ -40,13 +40,12 @@ class StrategyOptions:
     young: float = 0.1
 
     def __post_init__(self) -> None:
-        tenth = "0.1 is a tenth"
         for name, fits, wanted in (
             ("rate", 0.0 < self.rate <= 1.0, "a share in (0, 1]; 1/3 trains on a third"),
             ("keep", 0.0 < self.keep <= 1.0, "a share in (0, 1]; 1/3 keeps a third"),
-            ("warmup", 0.0 <= self.warmup < 1.0, f"a fraction of a run in [0, 1); {tenth}"),
+            ("warmup", 0.0 <= self.warmup < 1.0, "a fraction of a run in [0, 1); 0.1 is a tenth"),
             ("random_warmup", 0.0 <= self.random_warmup < 1.0, "a fraction of a run in [0, 1)"),
-            ("young", 0.0 < self.young < 1.0, f"a fraction of a run in (0, 1); {tenth}"),
+            ("young", 0.0 < self.young < 1.0, "a fraction of a run in (0, 1); 0.1 is a tenth"),
             ("stale", self.stale >= 2 and not self.stale % 1, "a whole number, at least 2"),
             ("models", self.models >= 1 and not self.models % 1, "a whole number, at least 1"),
         ):
@@ -71,6 +70,9 @@ class LabStrategy:
     # The loss of training; None for the cross-entropy. Selection always uses the cross-entropy.
     loss: Loss | None = None
     smoothing: float = 0.0  # the label smoothing, in [0, 1]
+    # Whether classes count alike: weights as of `CrossEntropyLoss(weight=1 / sizes)`.
+    weighs_classes: bool = False
+    thinned: float = 1.0  # the share of the largest class that each epoch draws
     leftovers: sb.Leftovers = sb.Leftovers.CARRY  # what becomes of a batch that is not full
     # The first fraction of a run in which images have half their side; a pass then costs a quarter.
     halved: float = 0.0
@@ -86,12 +88,16 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "smoothing-0.3": {"smoothing": 0.3},
     "smoothing-0.5": {"smoothing": 0.5},
     "robust-loss": {"loss": partial(generalised, q=0.3), "classifies": True},
+    "focal-loss": {"loss": focal, "classifies": True},
+    "class-weights": {"weighs_classes": True, "classifies": True},
+    **{f"thinned-{by}": {"thinned": by, "classifies": True} for by in (0.05, 0.1, 0.3)},
     "trimming": {"loss": partial(trimmed, share=0.2), "classifies": True},
     "progressive": {"halved": 1 / 3},
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-_OF_THE_LOSS = {"smoothing", "loss"}  # fields that say how training computes its loss
+# The fields that say how training computes its loss.
+_OF_THE_LOSS = {"smoothing", "loss", "weighs_classes"}
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
@@ -292,12 +298,6 @@ def _canonical(name: str) -> str:
     base = find_name("strategy", typed, STRATEGIES)
     more = [find_name("treatment", each, TREATMENTS) for each in treatments]
     return "+".join([base, *more])
-
-
-def unused(strategy: LabStrategy, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
-    """Return the options that were changed although the strategy does not use them."""
-    changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
-    return [option for option in changed if option not in strategy.options]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import selective_backprop as sb
-from selective_backprop_lab.losses import generalised, trimmed
+from selective_backprop_lab.losses import focal, generalised, trimmed
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.strategies import (
     BOUNDS,
@@ -143,6 +143,15 @@ def batch(rows=20):
     draw = torch.Generator().manual_seed(1)
     logits = 3 * torch.randn(rows, 5, generator=draw, dtype=torch.float64)
     return logits.requires_grad_(), torch.randint(5, (rows,), generator=draw)
+
+
+def test_the_focal_loss_is_the_papers_and_its_gradient_is_finite_where_nothing_is_left():
+    logits, targets = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
+    p = logits.softmax(1).gather(1, targets[:, None])[:, 0]
+    assert torch.allclose(focal(logits, targets, 0.0), -((1 - p) ** 2) * p.log())
+    sure = torch.tensor([[99.0, 0.0]], requires_grad=True)
+    focal(sure, torch.tensor([0]), 0.0).sum().backward()
+    assert sure.grad.isfinite().all()
 
 
 def test_the_generalised_loss_is_the_papers_and_goes_over_into_cross_entropy():

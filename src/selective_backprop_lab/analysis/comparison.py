@@ -21,10 +21,9 @@ import pandas as pd
 import selective_backprop as sb
 from selective_backprop_lab.analysis.queries import BASELINE, counted, final_error
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop_lab.records.example_history import ExampleHistory, read_examples
 from selective_backprop_lab.records.frame import each_run, frame_of, is_text, runs_of
-from selective_backprop_lab.records.lines import SUFFIX, printable
+from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
 
 CONTROLS = ("random-backprop", "random-scored")  # choose at random; the second pays for scoring
@@ -225,15 +224,6 @@ def _read(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
             found.append(frame_of([read_run(path)]))
         except sb.RecordError as error:
             problems.append(f"{error} It is left out.")
-    for folder in dict.fromkeys(map(Path, places)):
-        for file in sorted(folder.glob(f"*{EXAMPLES}")):
-            record = file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX)
-            if not is_recorded(record):
-                missing = (
-                    f"{file}: its record {record.name} is missing, which says what data these are, "
-                    "so the file is left out. Put the record back beside it."
-                )
-                problems.append(printable(missing))
     if not found:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(

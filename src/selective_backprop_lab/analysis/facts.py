@@ -53,7 +53,8 @@ def data_words(comparison: pd.DataFrame) -> str:
     for key, value in config.items():
         if _root(key) == "composition" and value and not key.endswith("noise_kind"):
             name = _spoken(key.removeprefix("composition."))
-            made.append(f"{'skewed classes' if name == 'skew' else name} ({as_text(value)})")
+            name = {"skew": "skewed classes", "frequent": "one frequent class"}.get(name, name)
+            made.append(f"{name} ({as_text(value)})")
     if noise := config.get("noise"):
         share = as_text(noise)
         if isinstance(noise, float):
@@ -81,8 +82,7 @@ def notes(comparison: pd.DataFrame) -> list[str]:
         ),
         *origins(runs),
         *filter(None, map(schedule_note, paced)),
-        *_prepared(comparison),
-        *_wrong(comparison),
+        *_metered(comparison),
         *_missing(comparison),
     ]
 
@@ -129,7 +129,7 @@ def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
     return {key: [*own.unique()] for key, own in values.items() if own.nunique() > 1}
 
 
-def _prepared(comparison: pd.DataFrame) -> Iterable[str]:
+def _metered(comparison: pd.DataFrame) -> Iterable[str]:
     for label, own in arms(counted(comparison)).items():
         costs = metered(own, "prepared_cost").fillna(0.0)
         if costs.any():
@@ -137,10 +137,6 @@ def _prepared(comparison: pd.DataFrame) -> Iterable[str]:
                 f"{label}: {costs.mean():.3g} of its passes were spent on preparing, "
                 "before training."
             )
-
-
-def _wrong(comparison: pd.DataFrame) -> Iterable[str]:
-    for label, own in arms(counted(comparison)).items():
         shares = metered(own, "wrong_labels").dropna()
         if shares.median() > 0:
             yield (

@@ -16,7 +16,6 @@ from selective_backprop_lab.analysis.comparison import CONTROLS, arms, length, m
 from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, VERDICTS, Estimate, holm
 from selective_backprop_lab.analysis.facts import data_words, listed
 from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.strategies import BOUNDS
 
 _MOST_NAMED = 4
@@ -40,16 +39,6 @@ class Gain:
     def arm(self) -> str:
         """The strategy."""
         return self.runs.arm.iloc[0]
-
-    @property
-    def length(self) -> Budget:
-        """How long the arm was trained."""
-        return length(self.runs)
-
-    @property
-    def cost(self) -> float:
-        """The cost of the arm, in passes."""
-        return queries.cost_of(self.runs)
 
 
 def gains(comparison: pd.DataFrame) -> list[Gain]:
@@ -86,7 +75,7 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
     if not known:
         return Conclusion("Cannot be said", why, todo)
     best, plain = _best(known), _by_length(comparison, queries.BASELINE)
-    ends = f"{_error(best.runs)} after {best.length}"
+    ends = f"{_error(best.runs)} after {length(best.runs)}"
     ends += f" ({with_interval(best.change, signed=True)} {measure_of(comparison).step})"
     if why:
         pays, said = "Cannot be said", f"{best.arm} ends at {ends}. {why}"
@@ -110,7 +99,8 @@ def _best(known: Sequence[Gain]) -> Gain:
     if not gaining:
         return min(known, key=lambda each: each.change.mean)
     lowest = min(gaining, key=lambda each: queries.final_error(each.runs).mean).arm
-    return min((each for each in gaining if each.arm == lowest), key=lambda each: each.cost)
+    same = [each for each in gaining if each.arm == lowest]
+    return min(same, key=lambda each: queries.cost_of(each.runs))
 
 
 def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
@@ -156,14 +146,15 @@ def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     if len(plain) == 1:
         return f"ends at {ends} after {after}"
     lowest = min(plain, key=lambda own: queries.final_error(own).mean)
-    upto = best.length if best.length.unit == "cost" else f"{best.cost:.3g} passes"
+    own = length(best.runs)
+    upto = own if own.unit == "cost" else f"{queries.cost_of(best.runs):.3g} passes"
     part = "" if length(lowest) == after else f"of up to {upto} "
     return f"{part}does best after {after}: {ends}"
 
 
 def _of_others(known: Sequence[Gain], best: Gain) -> str:
     own = [each for each in known if each.arm == best.arm and each.verdict in ("level", "loses")]
-    said = [f"after {each.length} it {_verb(each)}" for each in own]
+    said = [f"after {length(each.runs)} it {_verb(each)}" for each in own]
     gaining = dict.fromkeys(each.arm for each in known if each.verdict == "gains")
     others = [arm for arm in gaining if arm != best.arm]
     text = f"; {listed(said)}" if said else ""
@@ -173,17 +164,17 @@ def _of_others(known: Sequence[Gain], best: Gain) -> str:
 def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
         return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
-    longest = queries.cost_of(plain[-1])
+    longest, own = queries.cost_of(plain[-1]), queries.cost_of(best.runs)
     if (
-        best.length.unit == "seconds"
-        or longest <= best.cost
+        length(best.runs).unit == "seconds"
+        or longest <= own
         or queries.cost_as_much(plain[-1], best.runs)
     ):
         return ""
     passes = queries.passes_to(comparison, queries.final_error(best.runs).mean)
     if passes is None:
         return f" Plain training does not end as low within {longest:.3g} passes."
-    return f" Plain training needs {passes / best.cost:.1f} times the passes to end as low."
+    return f" Plain training needs {passes / own:.1f} times the passes to end as low."
 
 
 def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:

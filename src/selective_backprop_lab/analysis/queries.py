@@ -176,7 +176,8 @@ def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 
 def is_skewed(evaluations: pd.DataFrame) -> bool:
     """Whether the classes of a run's training data were made unequal on purpose."""
-    return any(config.get("composition.skew") for config in evaluations.config)
+    made = ("composition.skew", "composition.frequent")
+    return any(config.get(name) for config in evaluations.config for name in made)
 
 
 def is_binary(evaluations: pd.DataFrame) -> bool:

@@ -67,18 +67,12 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
 
         return written
 
-    columns = {
-        Column(f"gain\n{measure_of(comparison).step}"): cell(
-            lambda each: with_interval(each.change, signed=True)
-        ),
-        Column("over plain\ntraining of", expendable=2): cell(
-            lambda each: str(length(each.rival)) if len(each.rival) else ""
-        ),
-        Column("verdict"): cell(lambda each: each.verdict),
-    }
-    if plain.label.nunique() == 1:
-        del columns[list(columns)[1]]
-    return columns
+    gain = cell(lambda each: with_interval(each.change, signed=True))
+    columns = {Column(f"gain\n{measure_of(comparison).step}"): gain}
+    if plain.label.nunique() > 1:
+        rival = cell(lambda each: str(length(each.rival)) if len(each.rival) else "")
+        columns[Column("over plain\ntraining of", expendable=2)] = rival
+    return columns | {Column("verdict"): cell(lambda each: each.verdict)}
 
 
 def _costs(axis: str) -> Columns:

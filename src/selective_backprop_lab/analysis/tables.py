@@ -1,4 +1,4 @@
-"""A table for a terminal, Markdown and plain text, and how numbers are written in it."""
+"""A table for a terminal and in Markdown, and how numbers are written in it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -74,16 +74,6 @@ class Table:
         if self.notes:
             lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
         return "\n".join([*lines, ""])
-
-    def to_text(self) -> str:
-        """Return the table as plain text: columns of even width, two blanks between them."""
-        lines = [[column.name for column in self.set_columns], *self.rows]
-        signs = ["<" if column.left else ">" for column in self.set_columns]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        form = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True))
-        texts = [form.format(*line).rstrip() for line in lines]
-        texts.insert(1, "-" * max(map(len, texts)))
-        return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
 
     def _set(self, kept: Sequence[int], padding: int, notes: Sequence[str]) -> rich_table.Table:
         table = rich_table.Table(

@@ -28,7 +28,6 @@ DIVERGED = (
 )
 Row = dict[str, Any]
 
-
 # The findings of `bench`, as in its record. A ratio is a dictionary of a `Median`.
 # step: milliseconds of each phase per 1,000 examples. backward: backward pass / training forward.
 # scorers: cost, relative to exact scoring of the same candidates in the training's precision;

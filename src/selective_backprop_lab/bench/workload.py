@@ -116,12 +116,7 @@ def bench_recipe(data: str) -> Recipe:
     """Return the recipe of a data set, or one for images of a shape."""
     if is_shape(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
-    try:
-        return find_recipe(data)
-    except sb.ConfigurationError as error:
-        raise sb.ConfigurationError(
-            f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
-        ) from None
+    return find_recipe(data)
 
 
 def is_shape(data: str) -> bool:

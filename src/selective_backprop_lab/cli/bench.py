@@ -13,13 +13,13 @@ from selective_backprop_lab.cli.command_line import (
     check_record,
     console,
     find_device,
-    find_model,
     look_here,
     save_record,
 )
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.nets.models import model_name
 from selective_backprop_lab.recipe import Precision, find_recipe
 from selective_backprop_lab.training.process import limit_threads
 
@@ -54,7 +54,8 @@ def bench(
 
     check_record(json)
     limit_threads(threads)
-    chosen = {"model": find_model(model), "batch_size": batch_size, "precision": precision}
+    own = model and model_name(look_here(model))
+    chosen = {"model": own, "batch_size": batch_size, "precision": precision}
     recipe = options.given(bench_recipe(look_here(data)), **chosen)
     with console.status("making and training a model") as status:
         place = torch.device(find_device(device))

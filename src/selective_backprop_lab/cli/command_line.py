@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 
 import selective_backprop as sb
 from selective_backprop_lab.names import is_import_path
-from selective_backprop_lab.nets.models import model_name
 from selective_backprop_lab.records.files import make_folder, told
 from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.records.provenance import write_record
@@ -76,11 +75,6 @@ def look_here(name: str) -> str:
     if is_import_path(name) and sys.path[0] != (here := str(Path.cwd())):
         sys.path.insert(0, here)
     return name
-
-
-def find_model(name: str | None) -> str | None:
-    """Return a model's name; a user's own model is looked for in the current folder first."""
-    return None if name is None else model_name(look_here(name))
 
 
 def command_line() -> str:

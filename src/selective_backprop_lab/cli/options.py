@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.cli.command_line import command_line, find_device, find_model, look_here
+from selective_backprop_lab.cli.command_line import command_line, find_device, look_here
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import data_name
-from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.nets.models import MODELS, model_name
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.grid import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
@@ -27,20 +27,13 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each argument of a command that is a set of options by these options."""
-    hints = get_type_hints(command, include_extras=True)
-    sets: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters: list[inspect.Parameter] = []
+    sets, parameters = dict[str, Any](), list[inspect.Parameter]()
     for each in inspect.signature(command).parameters.values():
-        if each.name not in sets:
-            parameters.append(each.replace(kind=each.KEYWORD_ONLY, annotation=hints[each.name]))
-            continue
-        kinds = get_type_hints(sets[each.name], include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name, each.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
-            )
-            for field in fields(sets[each.name])
-        ]
+        if is_dataclass(each.annotation):
+            sets[each.name] = each.annotation
+            parameters += inspect.signature(sets[each.name]).parameters.values()
+        else:
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -202,20 +195,13 @@ class TrainingOptions:
         ),
     ] = None
     rate: Rate = 1 / 3
-    stale: Annotated[
-        int, option("N", "Number of epochs for which stale-sb and predicted-sb use each score.")
-    ] = 3
-    keep: Annotated[
-        float,
-        _share(
-            "Share of the data set, in (0, 1], that el2n, el2n-random, grand and diet-sb keep.",
-            "0.7",
-        ),
-    ] = 0.7
     root: Root = None
     limit: Limit = None
     skew: Annotated[
         float, _exponent("Make classes unequal: the k-th largest is in proportion to 1/k^EXPONENT.")
+    ] = 0.0
+    frequent: Annotated[
+        float, _share("Give one class this share of the examples, in [0, 1).", "0")
     ] = 0.0
     copies: Annotated[
         float,
@@ -227,7 +213,6 @@ class TrainingOptions:
             "PIXELS",
             "With --copies: shift copies by up to this many pixels, and change their brightness. "
             "The first copy of each example stays as it is.",
-            show_default="0",
         ),
     ] = 0
     places: Annotated[
@@ -235,7 +220,7 @@ class TrainingOptions:
         option(
             "N",
             "Number of training examples, copies included. Default: as many as the data set has. "
-            "With --skew and without --copies: as many as the class sizes allow.",
+            "With --skew or --frequent, without --copies: as many as the class sizes allow.",
         ),
     ] = None
     noise: Noise = 0.0
@@ -248,9 +233,7 @@ class TrainingOptions:
     ] = NoiseKind.UNIFORM
     data_seed: Annotated[
         int,
-        option(
-            "N", "Seed of the random choices of --skew, --copies and --noise.", show_default="0"
-        ),
+        option("N", "Seed of the random choices of --skew, --frequent, --copies and --noise."),
     ] = 0
     model: Model = None
     batch_size: BatchSize = None
@@ -285,7 +268,7 @@ class TrainingOptions:
         """The recipe of the data, with the changes that the options ask for."""
         return given(
             find_recipe(look_here(self.data)),
-            model=find_model(self.model),
+            model=self.model and model_name(look_here(self.model)),
             batch_size=self.batch_size,
             learning_rate=self.lr,
             rates=self.lr_schedule,

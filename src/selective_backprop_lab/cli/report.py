@@ -105,14 +105,6 @@ _LIKELY = (  # the kinds of `Suspects.likely`, the surest first
 )
 _MIXED = " If many labels are wrong, most of those not called likely wrong may be wrong, too."
 
-AgainstNoise = Annotated[
-    bool,
-    typer.Option(
-        "--against-noise",
-        help="For runs with --noise: count how many of the flipped labels were found.",
-    ),
-]
-
 
 def audit(
     runs: Annotated[
@@ -125,7 +117,13 @@ def audit(
         int | None,
         option("N", "How many examples to list. Default: all that look mislabelled.", min=1),
     ] = None,
-    against_noise: AgainstNoise = False,
+    against_noise: Annotated[
+        bool,
+        typer.Option(
+            "--against-noise",
+            help="For runs with --noise: count how many of the flipped labels were found.",
+        ),
+    ] = False,
     table: Annotated[
         Path | None,
         option(

@@ -19,7 +19,6 @@ from selective_backprop_lab.strategies import (
     STRATEGIES,
     TREATMENTS,
     parse_strategies,
-    unused,
 )
 from selective_backprop_lab.training.run_config import RunConfig
 
@@ -54,9 +53,8 @@ def train(
         )
     lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
     (plan,) = training.plans(arms, [seed], lengths)
-    usual = TrainingOptions().settings(plan.length)
-    for name in unused(plan.strategy, plan.settings, usual):
-        errors.print(f"--{name} makes no difference to {plan.arm}")
+    if training.rate != TrainingOptions.rate and "rate" not in plan.strategy.options:
+        errors.print(f"--rate makes no difference to {plan.arm}")
     (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
     last = run.points[-1]
     console.print(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.data.datasets import LabData, statistics_of
 from selective_backprop_lab.data.random_bits import below, drawn_order, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
@@ -50,14 +50,17 @@ class Composition:
     # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's
     # shares. The order of the classes is drawn at random. At least 0.
     skew: float = 0.0
+    # One class, drawn at random, gets this share of the places, in [0, 1), and the other classes
+    # get equal parts of the rest. 0 leaves the data set's shares.
+    frequent: float = 0.0
     # A place of a class shows its k-th example, in a random order, with a probability proportional
     # to `k ** -copies`. 1 is Zipf's law; 0 shows each example at most once. At least 0.
     copies: float = 0.0
     # The first place that shows an example shows it unchanged. Others shift it by up to this many
     # pixels, and change its brightness by up to a fifth. 0 makes exact copies.
     near_copies: int = 0
-    # The number of places. None is the number of examples in the data set or, with skew and
-    # without copies, as many as the shares allow.
+    # The number of places. None is the number of examples in the data set or, with skew or a
+    # frequent class and without copies, as many as the shares allow.
     places: int | None = None
     # The share of the places with a wrong label, in [0, 1): exactly so many, rounded. All kinds
     # replace the same labels, and a larger share replaces those of a smaller one and more.
@@ -69,9 +72,11 @@ class Composition:
         exponent = "the exponent must be at least 0, and finite; 0 changes nothing, 1 is Zipf's law"
         share = "the share of the training labels to flip must be in [0, 1); 1/5 flips a fifth"
         none, right = "no copies to shift; give copies=1", "no labels are wrong; give noise=1/5"
+        alone = "one class's share must be in [0, 1), such as 0.9, and not be given with skew"
         for name, fits, wanted in (
             ("skew", 0.0 <= self.skew < math.inf, exponent),
             ("copies", 0.0 <= self.copies < math.inf, exponent),
+            ("frequent", 0.0 <= self.frequent < 1.0 and not (self.frequent and self.skew), alone),
             ("near_copies", self.copies or not self.near_copies, none),
             ("noise_kind", self.noise or self.noise_kind is NoiseKind.UNIFORM, right),
             ("places", self.places is None or self.places >= 1, "at least 1 is needed"),
@@ -94,12 +99,14 @@ class Composition:
             raise sb.ConfigurationError(
                 f"near_copies={self.near_copies}: {data.name} has no images to shift; leave it out"
             )
-        if self.skew or self.copies or self.places is not None:
+        if self.skew or self.frequent or self.copies or self.places is not None:
             rows = self.rows(data.train_labels, data.class_names)
             images = data.train_inputs[rows]
             if self.near_copies:
                 images = self._moved(images, rows)
-            data = data.composed(images, data.train_labels[rows], rows)
+            made = {"train_inputs": images, "train_labels": data.train_labels[rows]}
+            mean, std = statistics_of(images, data.unit, data.standardised)
+            data = replace(data, **made, train_sources=rows, mean=mean, std=std)
         return self._flipped(data)
 
     def _flipped(self, data: LabData) -> LabData:
@@ -135,9 +142,12 @@ class Composition:
     def _counts(self, labels: Labels, class_names: tuple[str, ...]) -> list[int]:
         there = labels.bincount(minlength=len(class_names)).double()
         weights, allowed = there, len(labels)
-        if self.skew:
+        if self.skew or self.frequent:
             ranks = drawn_order(key_of(_CLASSES, self.seed), len(there)).argsort()
             weights = (ranks + 1).double() ** -self.skew
+            if self.frequent:
+                rest = (1.0 - self.frequent) / max(1, len(there) - 1)
+                weights = torch.where(ranks == 0, self.frequent, rest).double()
             if not self.copies:
                 allowed = int((there / weights).min() * weights.sum())
         places = allowed if self.places is None else self.places
@@ -146,10 +156,11 @@ class Composition:
         if self.places is None and not self.copies:
             counts = counts.minimum(there)  # rounding may ask for one too many
         for name, count, most in zip(class_names, counts.tolist(), there.tolist(), strict=True):
-            if not count and (self.skew or most):
+            if not count and (self.skew or self.frequent or most):
+                option = "frequent" if self.frequent else "skew"
                 raise sb.ConfigurationError(
-                    f"skew={self.skew} leaves no place for the class {name!r} among {places}; "
-                    "give more places, or less skew"
+                    f"{option}={getattr(self, option)} leaves no place for the class {name!r} "
+                    f"among {places}; give more places, or less {option}"
                 )
             if count and (not most or (count > most and not self.copies)):
                 raise sb.ConfigurationError(

@@ -11,18 +11,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data import generated, source_code
-from selective_backprop_lab.data.adult import read_adult
-from selective_backprop_lab.data.images import (
-    CIFAR10,
-    CIFAR100,
-    FASHION_MNIST,
-    MNIST,
-    SVHN,
-    SVHN_EXTRA,
-    read_cifar_splits,
-    read_idx_splits,
-    read_svhn_splits,
-)
+from selective_backprop_lab.data import images as published
 from selective_backprop_lab.data.own import read_own_splits
 from selective_backprop_lab.data.splits import (
     Splits,
@@ -32,6 +21,7 @@ from selective_backprop_lab.data.splits import (
     of_classes,
     redrawn,
 )
+from selective_backprop_lab.data.tables import read_adult, read_kdd99, read_shuttle
 from selective_backprop_lab.names import find_name, is_import_path
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
@@ -71,13 +61,7 @@ class LabData:
             mean, std = torch.tensor(statistics_of(train, 1.0, True), dtype=torch.float64)
             train, test = (((part.double() - mean) / std).float() for part in (train, test))
             splits = splits._replace(train_inputs=train, test_inputs=test)
-        return cls(name, *splits, *statistics_of(train, splits.unit, splits.standardised))
-
-    def composed(self, inputs: Tensor, labels: Tensor, sources: Tensor) -> "LabData":
-        """Return the data with other training examples, and their statistics."""
-        mean, std = statistics_of(inputs, self.unit, self.standardised)
-        made = {"train_inputs": inputs, "train_labels": labels, "train_sources": sources}
-        return replace(self, **made, mean=mean, std=std)
+        return cls(name, *splits[:7], *statistics_of(train, splits.unit, splits.standardised))
 
     @property
     def flipped(self) -> Bool[Tensor, " train *token"]:
@@ -149,6 +133,7 @@ def read_digits() -> Splits:
     return Splits(images[~testing], labels[~testing], images[testing], labels[testing], names)
 
 
+_THREE = (0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
 _KINDS = (0, 0, 1, 1, 1, 1, 1, 1, 0, 0)  # of CIFAR-10's classes: vehicles and animals
 # The publisher's 20 groups of CIFAR-100's classes, five in each; not every copy holds them.
 _COARSE = (
@@ -166,22 +151,25 @@ _GROUPS = (
 )  # fmt: skip
 
 
-_read_mnist = partial(read_idx_splits, MNIST)
-_read_cifar10 = partial(read_cifar_splits, CIFAR10)
-_read_cifar100 = partial(read_cifar_splits, CIFAR100)
+_read_mnist = partial(published.read_idx_splits, published.MNIST)
+_read_cifar10 = partial(published.read_cifar_splits, published.CIFAR10)
+_read_cifar100 = partial(published.read_cifar_splits, published.CIFAR100)
 
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "digits": lambda root: read_digits(),  # they come with scikit-learn
+    "digits-three": lambda root: merged(read_digits(), _THREE, ("another digit", "three")),
     "mnist": _read_mnist,
     "mnist-parity": lambda root: merged(_read_mnist(root), (0, 1) * 5, ("even", "odd")),
-    "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
+    "fashion-mnist": partial(published.read_idx_splits, published.FASHION_MNIST),
     "cifar10": _read_cifar10,
     "cifar10-animals": lambda root: merged(_read_cifar10(root), _KINDS, ("vehicle", "animal")),
     "cifar100": _read_cifar100,
     "cifar100-coarse": lambda root: merged(_read_cifar100(root), _GROUPS, _COARSE),
-    "svhn": partial(read_svhn_splits, SVHN),
-    "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
+    "svhn": partial(published.read_svhn_splits, published.SVHN),
+    "svhn-extra": partial(published.read_svhn_splits, published.SVHN_EXTRA),
     "adult": read_adult,
+    "kdd99": read_kdd99,
+    "shuttle": read_shuttle,
     "mnist1d": lambda root: generated.make_mnist1d(),
     "breast-cancer": lambda root: generated.read_breast_cancer(),
     "table": lambda root: generated.make_table(),

@@ -142,7 +142,6 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
 
 
 def _uniform(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "draw example"]:
-    """Return numbers in (0, 1)."""
     key = key_of(int.from_bytes(name))
     return (random_bits(key, torch.arange(count), draws=draws).double().numpy() + 0.5) / 2.0**32
 
@@ -162,8 +161,8 @@ def _splits(
     labels: Int64[np.ndarray, " example"],
     test: int,
     names: tuple[str, ...],
-    **more: bool,
+    standardised: bool = True,
 ) -> Splits:
     inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
     train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
-    return Splits(*train, *test_part, names, unit=255.0, **more)
+    return Splits(*train, *test_part, names, unit=255.0, standardised=standardised)

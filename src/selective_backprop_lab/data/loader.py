@@ -94,22 +94,31 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class EpochSampler(Sampler[int]):
-    """A random order of a data set that depends only on the seed and the data set's epoch."""
+    """A random order of a data set that depends only on the seed and the data set's epoch.
 
-    def __init__(self, dataset: InMemoryDataset, *, seed: int) -> None:
+    With `thinned` below 1, each epoch draws only that share of the largest class, another each.
+    """
+
+    def __init__(self, dataset: InMemoryDataset, *, seed: int, thinned: float = 1.0) -> None:
         self._dataset, self._seed = dataset, seed
+        self._thins, self._left_out = thinned < 1.0, 0
+        if self._thins:
+            labels = dataset.labels.cpu()
+            self._largest = labels == labels.bincount().argmax()
+            size = int(self._largest.sum())
+            self._kept = max(1, round(thinned * size))
+            self._left_out = size - self._kept
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._dataset) - self._left_out
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(key_of(self._seed, self._dataset.epoch))
-        yield from torch.randperm(len(self._dataset), generator=generator).tolist()
-
-
-def collate(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return a batch unchanged, because the data set's `__getitems__` has collated it already."""
-    return batch
+        order = torch.randperm(len(self._dataset), generator=generator)
+        if self._thins:
+            largest = self._largest[order]
+            order = order[~largest | (largest.cumsum(0) <= self._kept)]
+        yield from order.tolist()
 
 
 @lru_cache(maxsize=1)
@@ -139,9 +148,11 @@ def make_loader(
     shuffle: bool = True,
     with_indices: bool = False,
     test: bool = False,
+    thinned: float = 1.0,
 ) -> DataLoader[Any]:
     """Return a loader of the training examples; set its data set's epoch before each pass.
 
+    Each pass draws only the share `thinned` of the largest class, another part each time.
     With `test`, it has all test examples, in order, scaled as the training examples are.
     """
     options: dict[str, Any] = {"augmentation": augmentation, "with_indices": with_indices}
@@ -149,8 +160,8 @@ def make_loader(
     return DataLoader(
         dataset,
         batch_size=batch_size,
-        sampler=EpochSampler(dataset, seed=seed) if shuffle and not test else None,
-        collate_fn=collate,  # ty: ignore[invalid-argument-type]
+        sampler=EpochSampler(dataset, seed=seed, thinned=thinned) if shuffle and not test else None,
+        collate_fn=lambda batch: batch,  # the data set's `__getitems__` has collated it
         # In each pass a loader draws a seed for workers: from here, not from the global stream.
         generator=torch.Generator().manual_seed(key_of(seed)),
     )

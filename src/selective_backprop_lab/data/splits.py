@@ -9,7 +9,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.random_bits import drawn_order, key_of
-from selective_backprop_lab.shapes import Int64, Num
+from selective_backprop_lab.shapes import Bool, Int64, Num
 
 # Not an option, because a limited training set is the same for all seeds of a comparison.
 _ORDER_KEY = key_of(0)
@@ -32,6 +32,9 @@ class Splits(NamedTuple):
     class_names: tuple[str, ...]
     unit: float = 1.0  # features are first divided by this; images are always divided by 255
     standardised: bool = True  # whether each feature or channel gets mean 0 and deviation 1
+    # Which training examples may be test examples if the data are redrawn or some are held out: if
+    # most are copies of others, those that come once. None: all may.
+    tested: Bool[Tensor, " train"] | None = None
 
 
 def limited(splits: Splits, limit: int) -> Splits:
@@ -44,29 +47,43 @@ def limited(splits: Splits, limit: int) -> Splits:
             f"limit is {limit}, but must lie between {classes} (one example of each class) and "
             f"{total} (the whole training set). Leave it out to train on everything."
         )
-    kept = stratified_order(splits.train_labels)[:limit]
-    return splits._replace(
-        train_inputs=splits.train_inputs[kept], train_labels=splits.train_labels[kept]
-    )
+    return _training_on(splits, stratified_order(splits.train_labels)[:limit])
 
 
 def redrawn(splits: Splits, seed: int) -> Splits:
     """Return splits of the same sizes, with all examples redistributed at random by a seed."""
     if splits.train_labels.ndim > 1:
         raise sb.ConfigurationError("text cannot be redistributed: its parts continue each other")
+    tested = splits.tested
+    if tested is not None:
+        tested = torch.cat([tested, tested.new_ones(len(splits.test_labels))])
     inputs, labels = torch.cat(splits[:3:2]), torch.cat(splits[1:4:2])
     order = drawn_order(key_of(_REDRAWN, seed), len(labels))
-    train, test = order.split([len(splits.train_labels), len(splits.test_labels)])
-    return Splits(inputs[train], labels[train], inputs[test], labels[test], *splits[4:])
+    every = splits._replace(train_inputs=inputs, train_labels=labels, tested=tested)
+    return _split(every, order, len(splits.train_labels))
 
 
 def held_out(splits: Splits) -> Splits:
     """Return splits that test on held-out training examples, at most a fifth of them."""
     most = len(splits.train_labels) // 5
     count = len(splits.train_labels) - min(most, len(splits.test_labels))
-    kept, held = stratified_order(splits.train_labels).tensor_split([count])
-    train, test = ((splits.train_inputs[rows], splits.train_labels[rows]) for rows in (kept, held))
-    return Splits(*train, *test, *splits[4:])
+    return _split(splits, stratified_order(splits.train_labels), count)
+
+
+def _split(splits: Splits, order: Int64[Tensor, " train"], count: int) -> Splits:
+    """Train on the first `count` training examples of an order, and test on the others."""
+    if splits.tested is not None:  # those that may be tested on come last
+        order = order[splits.tested[order].long().argsort(stable=True)]
+    kept, held = order.tensor_split([count])
+    return _training_on(splits, kept)._replace(
+        test_inputs=splits.train_inputs[held], test_labels=splits.train_labels[held]
+    )
+
+
+def _training_on(splits: Splits, rows: Tensor) -> Splits:
+    parts = ("train_inputs", "train_labels", "tested")
+    known = {name: part for name in parts if (part := getattr(splits, name)) is not None}
+    return splits._replace(**{name: part[rows] for name, part in known.items()})
 
 
 def of_classes(splits: Splits, chosen: str) -> Splits:
@@ -84,12 +101,12 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
             f"the classes 0 to {len(splits.class_names) - 1}"
         )
 
-    def part(images: Tensor, labels: Tensor) -> Part:
-        rows = (first <= labels) & (labels <= last)
-        return images[rows], labels[rows] - first
-
-    names = splits.class_names[first : last + 1]
-    return Splits(*part(*splits[:2]), *part(*splits[2:4]), names, *splits[5:])
+    within = [(first <= labels) & (labels <= last) for labels in splits[1:4:2]]
+    tests = splits.test_inputs[within[1]], splits.test_labels[within[1]] - first
+    found = _training_on(splits, within[0])._replace(
+        test_inputs=tests[0], test_labels=tests[1], class_names=splits.class_names[first : last + 1]
+    )
+    return found._replace(train_labels=found.train_labels - first)
 
 
 def merged(splits: Splits, groups: Sequence[int], names: tuple[str, ...]) -> Splits:

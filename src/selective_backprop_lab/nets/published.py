@@ -169,8 +169,6 @@ def _projection(channels_in: int, channels: int) -> nn.Module:
 
 
 class _Padding(nn.Module):
-    """Every other pixel, and zeros in the new channels."""
-
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
         self.new = channels - channels_in

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.datasets import TEXTS, base_name
 from selective_backprop_lab.records.lines import flat
 from selective_backprop_lab.records.provenance import machine_of
-from selective_backprop_lab.records.schema import Point, Run, read_runs
+from selective_backprop_lab.records.schema import Run, read_runs
 
-# These columns have the same value in all rows of a run.
-OF_A_RUN: Mapping[str, str] = {
+COLUMNS: Mapping[str, str] = {
+    # These have the same value in all rows of a run.
     "run": "name of the record; with `folder` it names one run",
     "folder": "folder of the record",
     "finished": "whether the run came to its end",
@@ -39,8 +38,7 @@ OF_A_RUN: Mapping[str, str] = {
     "meters": "counts over the whole run; empty for an unfinished run",
     "observations": "what probes saw",
     "evaluations": "number of evaluations",
-}
-OF_AN_EVALUATION: Mapping[str, str] = {
+    # These are of one evaluation.
     "evaluation": "number of the evaluation, from 0; -1 in the only row of a run without any",
     "error": "test error in percent; for text, bits per byte",
     "progress": "fraction of the run's own length, 0 to 1",
@@ -62,8 +60,10 @@ OF_AN_EVALUATION: Mapping[str, str] = {
     "overhead": "wall seconds of setting up and of evaluations so far; NaN if not recorded",
     "class_errors": "error of each class in percent, in order of the labels; None if not recorded",
     "ranking": "area under the curve, 0 to 1, for two classes; NaN otherwise",
+    "rare_precision": "average precision, 0 to 1, of the rarest class with ten test examples",
+    "corrected_loss": "test_loss, corrected for how often each class was trained on",
 }
-COLUMNS: Mapping[str, str] = {**OF_A_RUN, **OF_AN_EVALUATION}
+_POINT = [*COLUMNS][[*COLUMNS].index("progress") :]
 
 
 def frame(*places: str | Path) -> pd.DataFrame:
@@ -75,7 +75,8 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     """Return the evaluations of runs, in the order of the runs."""
     rows = (row for run in runs for row in _rows(run))
     found = pd.DataFrame(rows, columns=list(COLUMNS))
-    return found.astype({"overhead": float, "ranking": float})
+    numbers = ("overhead", "ranking", "rare_precision", "corrected_loss")
+    return found.astype(dict.fromkeys(numbers, float))
 
 
 def runs_of(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -96,8 +97,8 @@ def length_of(run: Run) -> Budget:
         value, unit = config["budget"], config.get("budget_unit") or "cost"
     if not isinstance(value, int | float) or unit not in {"epochs", "cost", "seconds"}:
         raise sb.RecordError(
-            f"{run.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a budget "
-            "with budget_unit 'cost' or 'seconds'."
+            f"{run.path.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a "
+            "budget with budget_unit 'cost' or 'seconds'."
         )
     return Budget(unit, float(value))
 
@@ -111,8 +112,8 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
     header, config, length = run.header, flat(run.header.config), length_of(run)
     # All rows of a run share these mappings, because nobody changes them.
     own = (
-        run.name,
-        "" if run.path is None else str(run.path.parent),
+        run.path.name,
+        str(run.path.parent),
         run.finished,
         header.arm,
         header.seed,
@@ -144,7 +145,3 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         yield (*own, number, error, *found)
     if not run.points:
         yield (*own, -1, *[math.nan] * (1 + len(_POINT)))
-
-
-_POINT = [name for name in OF_AN_EVALUATION if name not in {"evaluation", "error"}]
-assert {*_POINT} - {"forwards"} == {field.name for field in fields(Point)}

@@ -171,7 +171,7 @@ def packed(folder: Path) -> Mapping[str, bytes]:
     if not path.is_file():
         return {}
     state = path.stat()
-    return _remembered(path, state.st_mtime_ns, state.st_size)
+    return _split(path, state.st_mtime_ns, state.st_size)
 
 
 def pack(files: Iterable[Path]) -> None:
@@ -190,12 +190,8 @@ def pack(files: Iterable[Path]) -> None:
             file.unlink()
 
 
-@lru_cache(maxsize=8)
-def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
-    return _split(path)
-
-
-def _split(path: Path) -> dict[str, bytes]:
+@lru_cache(maxsize=8)  # a pack that was changed is read again
+def _split(path: Path, changed: int, size: int) -> dict[str, bytes]:
     try:
         with lzma.open(path) as file:
             content = file.read(_LARGEST + 1)

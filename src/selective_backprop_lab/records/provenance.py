@@ -17,7 +17,6 @@ import selective_backprop as sb
 from selective_backprop_lab.records.files import replacing
 
 _PACKAGE = Path(sb.__file__).resolve().parent
-_GIB = 2**30
 
 
 def provenance() -> dict[str, Any]:
@@ -128,7 +127,7 @@ def _memory_gib() -> float | None:
         bytes_ = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
-    return round(bytes_ / _GIB, 1)
+    return round(bytes_ / 2**30, 1)
 
 
 def _gpu_model() -> str | None:

@@ -57,10 +57,10 @@ class Point:
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
     overhead: float | None = None  # wall seconds of setting up and evaluations; None if unrecorded
-    # Error of each class in percent, in order of the labels; NaN without test examples. None in
-    # older records.
-    class_errors: tuple[float, ...] | None = None
+    class_errors: tuple[float, ...] | None = None  # percent, by label; NaN without test examples
     ranking: float | None = None  # area under the curve, 0 to 1, if there are two classes
+    rare_precision: float | None = None  # average precision, 0 to 1, of the rarest class
+    corrected_loss: float | None = None  # `test_loss`, for how often each class was trained on
 
     @property
     def forwards(self) -> int:
@@ -74,8 +74,8 @@ _READ: dict[str, Any] = {
         **dict.fromkeys(("data", "model", "pretrained", "budget_unit", "schedules_follow"), str),
         **{"epochs": float, "budget": float, "limit": int | None, "noise": float | None},
         "composition": {
-            **{"skew": float, "copies": float, "near_copies": int, "places": int | None},
-            **{"noise_kind": str, "seed": int},
+            **dict.fromkeys(("skew", "frequent", "copies"), float),
+            **{"near_copies": int, "places": int | None, "noise_kind": str, "seed": int},
         },
         "recipe": {"learning_rate": float},
     },
@@ -140,7 +140,7 @@ class Run:
     points: tuple[Point, ...]
     observations: tuple[Observation, ...] = ()
     end: Mapping[str, Any] | None = None
-    path: Path | None = None
+    path: Path
 
     @property
     def finished(self) -> bool:
@@ -151,11 +151,6 @@ class Run:
     def meters(self) -> Mapping[str, Any]:
         """The counts over the whole run; empty for an unfinished run."""
         return (self.end or {}).get("meters", {})
-
-    @property
-    def name(self) -> str:
-        """The run's name in messages: its file, or its strategy and seed without a file."""
-        return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
 
 
 def record_path(folder: str | Path, header: Header) -> Path:

@@ -85,12 +85,6 @@ class RunWriter:
         """Stop recording; without an earlier `end`, the run counts as unfinished."""
         self._file.close()
 
-    def __enter__(self) -> "RunWriter":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _append(self, line: bytes) -> None:
         before = os.fstat(self._file.fileno()).st_size
         try:

@@ -33,9 +33,8 @@ from selective_backprop_lab.report import panels
 from selective_backprop_lab.report.panels import BANDED, LEADERS, Style, ceiling, span, styles
 
 
-def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "seconds") -> None:
+def draw_comparison(comparison: pd.DataFrame, path: Path, *, axis: str = "seconds") -> None:
     """Write the overview figure of a comparison as PNG, SVG or PDF, by the file's suffix."""
-    path = Path(path)
     content = drawn(overview(comparison, axis, caption=True), path.suffix[1:])
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:

@@ -14,12 +14,11 @@ from selective_backprop_lab.analysis.comparison import arms, length, lengths
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted
 
-_GREY = "#7a7a7a"
 # These strategies always have these colours, related ones similar hues; others take the remaining
 # ones, in order of name. The most frequent have those of Okabe and Ito, which readers with common
 # forms of colour blindness can tell apart.
 _OWN = {
-    BASELINE: _GREY, "random-backprop": "#56b4e9", "random-scored": "#0072b2",
+    BASELINE: "#7a7a7a", "random-backprop": "#56b4e9", "random-scored": "#0072b2",
     "selective-backprop": "#d55e00", "stale-sb": "#009e73", "stale-sb-spread": "#6fd3a8",
     "stale-sb-released": "#00614a", "predicted-sb": "#cc79a7", "predicted-sb-gp": "#9c3f78",
     "predicted-sb-crossing": "#f0a8d8",
@@ -38,7 +37,7 @@ _LOG_FROM = 4.0  # an axis is logarithmic if the highest mean error is this many
 _FAR = 4.0  # times the distance from the lowest to the third quartile; values beyond are cut off
 # Pale, so that phases do not look like strategies. Brown is selection, blue is training. Neighbours
 # also differ in lightness.
-PHASE_COLOURS = {
+PHASE_COLOURS = {  # in the order of the work
     "prepare": "#5e4b3c",
     "load": "#dddbe0",
     "score": "#ab8d73",
@@ -48,7 +47,6 @@ PHASE_COLOURS = {
     "step": "#585d83",
     "other": "#e9e7ec",
 }
-PHASES = tuple(PHASE_COLOURS)  # in the order of the work
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
         ends = timed.drop_duplicates(BY_SEED, keep="last").phases
         rows.append(pd.DataFrame([*ends]).fillna(0.0).mean())
     totals = pd.DataFrame(rows).fillna(0.0)
-    order = [*PHASES, *sorted(set(totals) - set(PHASES))]
+    order = [*PHASE_COLOURS, *sorted(set(totals) - set(PHASE_COLOURS))]
     return totals[[phase for phase in order if phase in totals and totals[phase].any()]]
 
 

@@ -28,14 +28,13 @@ from selective_backprop_lab.report.panels import FAINT, SETTINGS, Style, styles
 
 def write_report(
     comparison: pd.DataFrame,
-    path: str | Path,
+    path: Path,
     *,
     histories: Mapping[Path, ExampleHistory] | None = None,
     problems: Sequence[str] = (),
     axis: str = "seconds",
 ) -> None:
     """Write the report of a comparison, with the seconds of `axis` and examples' histories."""
-    path = Path(path)
     kept, without = kept_histories(comparison, histories or {})
     look = styles(comparison)
     environment = Environment(

@@ -215,7 +215,8 @@ class _Group:
                     for point in run.points:
                         yield run.config, point
             while unfinished:
-                current = min(unfinished, key=lambda each: each.run.done)
+                done = [len(each.run.points) / each.run.config.evaluations for each in unfinished]
+                current = unfinished[done.index(min(done))]
                 config = current.run.config
                 # The other runs are at rest and can be saved; the state of this one is unknown.
                 with _saved_on_error([each for each in unfinished if each is not current]):

@@ -7,29 +7,59 @@ import scipy  # it imports its parts when they are used
 import torch
 from torch import Tensor, nn
 
+from selective_backprop_lab.shapes import Float32
+
+_ENOUGH = 10  # test examples of a class, for an average precision
+
 
 @torch.no_grad()
-def evaluate(model: nn.Module, loader: Any, device: torch.device) -> dict[str, Any]:
-    """Evaluate a model on a loader's examples; the result has the names of `Point`'s fields."""
+def evaluate(
+    model: nn.Module,
+    loader: Any,
+    device: torch.device,
+    shift: Float32[Tensor, " class"] | None = None,
+) -> dict[str, Any]:
+    """Evaluate a model on a loader's examples; the result has the names of `Point`'s fields.
+
+    With a `shift` of the logits, there is a corrected loss, too.
+    """
     model.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
+    loss = torch.zeros(2, dtype=torch.float64, device=device)
+    labels, misses, margins, chances = (list[Tensor]() for _ in range(4))
     for inputs, targets in loader:
         inputs, targets = inputs.to(device), targets.to(device)
         outputs: Tensor = model(inputs)
-        loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
+        loss[0] += nn.functional.cross_entropy(outputs, targets, reduction="sum")
+        if shift is not None:
+            loss[1] += nn.functional.cross_entropy(outputs + shift, targets, reduction="sum")
         labels.append(targets.flatten())
         misses.append((outputs.argmax(1) != targets).flatten())
         margins.append(outputs[:, -1] - outputs[:, 0])
         classes, is_text = outputs.shape[1], targets.ndim > 1
+        if not is_text:
+            chances.append(outputs.softmax(1))
     label, missed = torch.cat(labels), torch.cat(misses)
     counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
     return {
         "test_error": 100.0 * int(missed.sum()) / len(label),
-        "test_loss": float(loss) / len(label),  # for text, over all tokens
+        "test_loss": float(loss[0]) / len(label),  # for text, over all tokens
         "class_errors": None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
         "ranking": None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
+        "rare_precision": None if is_text else _rare_precision(torch.cat(chances), label),
+        "corrected_loss": None if shift is None else float(loss[1]) / len(label),
     }
+
+
+def _rare_precision(chances: Tensor, labels: Tensor) -> float | None:
+    """Return the mean precision over the recalls of the rarest class with enough examples."""
+    counts = labels.bincount(minlength=chances.shape[1])
+    rarest = int(counts.masked_fill(counts < _ENOUGH, len(labels) + 1).argmin())
+    if counts[rarest] < _ENOUGH or not bool(chances[:, rarest].isfinite().all()):
+        return None
+    from sklearn.metrics import average_precision_score  # slow
+
+    right = (labels == rarest).cpu().numpy()
+    return float(average_precision_score(right, chances[:, rarest].double().cpu().numpy()))
 
 
 def area_under_curve(scores: Tensor, labels: Tensor) -> float:

@@ -24,7 +24,7 @@ from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 
 SECONDS = 30.0  # least seconds of training between two checkpoints
-FORMAT = 8  # version of the format of checkpoints
+FORMAT = 9  # version of the format of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 

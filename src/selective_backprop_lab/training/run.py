@@ -83,6 +83,12 @@ class TrainingRun:
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
+        self._class_weights: Tensor | None = None
+        if spec.weighs_classes:
+            sizes = data.train_labels.bincount(minlength=data.classes)
+            self._class_weights = sizes.clamp(min=1).reciprocal().to(self._device)
+        # The weights that each class was trained with, all together.
+        self._by_class = torch.zeros(data.classes, dtype=torch.float64, device=self._device)
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
@@ -95,11 +101,6 @@ class TrainingRun:
         if self.config.length.unit != "epochs":
             return self._spent()
         return 0.0 if self._loader is None else self._loader.progress or 0.0
-
-    @property
-    def done(self) -> float:
-        """The fraction of the evaluations that are done; the run with the lowest goes on next."""
-        return len(self.points) / self.config.evaluations
 
     @property
     def finished(self) -> bool:
@@ -205,6 +206,7 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
+            "by_class": self._by_class,
             "probes": {name: dict(memory) for name, memory in self._memories.items()},
         }
 
@@ -219,6 +221,7 @@ class TrainingRun:
         for name, part in self._parts.items():
             part.load_state_dict(state[name])
         self._losses.copy_(state["losses"])
+        self._by_class.copy_(state["by_class"])
         self._seen = self.loader.stats
         self._memories = {name: dict(memory) for name, memory in state["probes"].items()}
 
@@ -240,6 +243,7 @@ class TrainingRun:
                 batch_size=self._scored_together(strategy, batch),
                 seed=config.own_seed,
                 augmentation=recipe.augmentation,
+                thinned=self._spec.thinned,
                 with_indices=True,
             ),
             self.model,
@@ -341,6 +345,8 @@ class TrainingRun:
         with phase("step"):
             self._optimizer.step()
             self._losses += loss.detach()
+            if targets.ndim == 1:
+                self._by_class.index_add_(0, targets, selection.weights.double())
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
         logits = self.model(inputs)
@@ -354,7 +360,10 @@ class TrainingRun:
             self.loader.record(selection, rows, (logits, targets))
         if self._spec.loss is not None:
             rows = self._spec.loss(logits, targets, self.progress)
-        return (selection.weights * rows).mean()
+        if self._class_weights is None:
+            return (selection.weights * rows).mean()
+        weights = selection.weights * self._class_weights[targets]
+        return (weights * rows).mean() / weights.mean()
 
     def _schedule_share(self) -> float:
         config = self.config
@@ -364,11 +373,21 @@ class TrainingRun:
         epochs = config.recipe.epochs if timed else config.length.value
         return self.loader.stats.candidates / (epochs * len(self.data.train_labels))
 
+    def _shift(self) -> Tensor | None:
+        """Return what corrects the logits for classes that were trained on less than others."""
+        labels = self.data.train_labels.to(self._device)
+        if self.data.is_text or not bool(self._by_class.any()):
+            return None
+        there = labels.bincount(minlength=self.data.classes).double()
+        trained = self._by_class / self._by_class.sum()
+        shares = torch.where((there > 0) & (trained > 0), there / there.sum() / trained, 1.0)
+        return shares.log().float()
+
     def _evaluate(self) -> Point:
         with self.meter.as_overhead():
             averaged = self._mean is not None and self._mean.n_averaged
             model = self._mean if averaged else self.model
-            found = evaluate(model, self._test, self._device)
+            found = evaluate(model, self._test, self._device, self._shift())
         stats, meter = self.loader.stats, self.meter
         # Since the last evaluation.
         last = self.points[-1] if self.points else None

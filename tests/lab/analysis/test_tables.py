@@ -41,18 +41,6 @@ def test_a_name_is_no_picture_in_markdown_which_would_be_loaded_from_elsewhere()
     assert piped(["![x](http://a.b/c.png)"]) == r"| !\[x](http://a.b/c.png) |"
 
 
-def test_plain_text_is_in_columns_of_even_width():
-    assert TABLE.to_text().splitlines() == [
-        "A <title>",
-        "",
-        "name         final error  verdict",
-        "---------------------------------",
-        "a|b<c\\     1.00 (2 of 3)  yes",
-        "long name          12.00  no",
-        "a | note",
-    ]
-
-
 def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():
     console = Console(width=60, file=io.StringIO())
     console.print(Table(columns=("[b]a",), rows=[("[i]b (c)",)], title="[u]t", notes=("[s]n",)))

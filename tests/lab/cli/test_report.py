@@ -2,6 +2,7 @@
 
 import csv
 import re
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_what_is_wrong_with_a_record_is_said_and_the_rest_is_reported(copy, undr
 def folder(tmp_path, monkeypatch):
     """A folder with a record, of which no figure is drawn, which takes a second."""
     monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
-    with RunWriter.open(tmp_path / "out", fixture_header()) as writer:
+    with closing(RunWriter.open(tmp_path / "out", fixture_header())) as writer:
         writer.add(fixture_point())
         writer.end({})
     return tmp_path
@@ -66,7 +67,7 @@ def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next
     for arm, error in (("traditional", 9.0), ("other", 4.0)):
         for seed in range(3):
             header = fixture_header(arm, seed, config={"data": "some", "model": "net", "epochs": 5})
-            with RunWriter.open(folder / "two", header) as writer:
+            with closing(RunWriter.open(folder / "two", header)) as writer:
                 writer.add(fixture_point(error=error + seed / 10))
                 writer.end({})
     outcome = run_command("report two", folder)
@@ -99,7 +100,7 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left(folder, ta
 @pytest.fixture
 def two(tmp_path):
     for seed in range(2):
-        with RunWriter.open(tmp_path / "out", fixture_header(seed=seed)) as writer:
+        with closing(RunWriter.open(tmp_path / "out", fixture_header(seed=seed))) as writer:
             writer.add(fixture_point())
             writer.end({})
     return tmp_path
@@ -136,7 +137,7 @@ def record(
     """Write the record of a run that never was, with its examples where there is a history."""
     config = {"data": "no-such-data", "model": "net", "epochs": 1} | config
     header = fixture_header(arm, seed, config=config, command=command)
-    with RunWriter.open(folder, header) as writer:
+    with closing(RunWriter.open(folder, header)) as writer:
         writer.add(fixture_point())
         if finished:
             writer.end({})

@@ -68,6 +68,24 @@ def test_copies_are_as_many_as_zipfs_law_has_them(exponent, seed):
     assert torch.allclose(zipf(1000, exponent).diff() * 20_000, expected[1:])
 
 
+def test_one_class_is_as_frequent_as_asked_and_the_others_are_alike():
+    made = Composition(frequent=0.8)(DIGITS)
+    counts = made.train_labels.bincount(minlength=10).sort(descending=True).values
+    assert int(counts[0]) == pytest.approx(0.8 * len(made.train_labels), abs=1)
+    assert int(counts[1] - counts[-1]) <= 1
+    assert (
+        len(
+            {
+                int(Composition(frequent=0.8, seed=seed)(DIGITS).train_labels.mode().values)
+                for seed in range(5)
+            }
+        )
+        > 1
+    )
+    with pytest.raises(sb.ConfigurationError, match=r"frequent=0.5: .* not be given with skew"):
+        Composition(frequent=0.5, skew=1.0)
+
+
 def test_without_skew_the_shares_are_the_data_sets_own():
     made = Composition(copies=1.0, places=1000)(DIGITS)
     own = DIGITS.train_labels.bincount() * (1000 / 1437)

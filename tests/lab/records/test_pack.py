@@ -2,7 +2,7 @@
 
 import lzma
 import re
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from fixture_runs import fixture_header, fixture_point
@@ -21,7 +21,7 @@ from selective_backprop_lab.records.writer import RunWriter
 
 
 def record(folder, arm="traditional", seed=0, error=5.0, **options):
-    with RunWriter.open(folder, fixture_header(arm, seed), **options) as writer:
+    with closing(RunWriter.open(folder, fixture_header(arm, seed), **options)) as writer:
         writer.add(fixture_point(error=error))
         writer.end({"updates": 1})
     return writer.path
@@ -63,7 +63,7 @@ def test_a_pack_that_is_damaged_is_named_and_left_alone(packed):
 
 def test_only_what_is_finished_is_packed(tmp_path):
     record(tmp_path, seed=0)
-    with RunWriter.open(tmp_path, fixture_header(seed=1)) as unfinished:
+    with closing(RunWriter.open(tmp_path, fixture_header(seed=1))) as unfinished:
         unfinished.add(fixture_point())
     assert pack_finished(tmp_path) == (1, [])
     assert unfinished.path.exists()

@@ -233,8 +233,9 @@ DEMO = ROOT / "records" / "demo"
 def test_a_row_is_an_evaluation_and_every_column_is_described():
     runs, found = read_runs(DEMO), lab.frame(DEMO)
     assert list(found.columns) == list(COLUMNS)
+    assert {field.name for field in fields(Point)} < {*COLUMNS}
     assert len(found) == sum(len(run.points) for run in runs)
-    run, rows = runs[0], found[found.run == runs[0].name]
+    run, rows = runs[0], found[found.run == runs[0].path.name]
     assert [*rows.error] == [point.test_error for point in run.points]
     assert [*rows.evaluation] == list(range(len(run.points)))
     assert {*rows.seed} == {run.header.seed}

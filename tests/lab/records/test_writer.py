@@ -1,4 +1,5 @@
 import os
+from contextlib import closing
 
 import pytest
 from fixture_runs import fixture_header, fixture_point
@@ -11,7 +12,7 @@ HEADER = fixture_header()
 
 
 def record(folder, points, *, end, **options):
-    with RunWriter.open(folder, HEADER, **options) as writer:
+    with closing(RunWriter.open(folder, HEADER, **options)) as writer:
         for point in points:
             writer.add(point)
         if end:
@@ -22,7 +23,7 @@ def record(folder, points, *, end, **options):
 def test_every_line_is_on_the_disk_when_the_writer_returns(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    with RunWriter.open(tmp_path, HEADER) as writer:
+    with closing(RunWriter.open(tmp_path, HEADER)) as writer:
         for number in range(3):
             before = len(synced)
             writer.add(fixture_point())
@@ -64,7 +65,7 @@ def test_a_record_never_exists_without_its_header(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_leaves_no_half_line_in_front_of_the_next(tmp_path, monkeypatch):
-    with RunWriter.open(tmp_path, HEADER) as writer:
+    with closing(RunWriter.open(tmp_path, HEADER)) as writer:
 
         def fail(_):
             raise OSError(28, "No space left on device")

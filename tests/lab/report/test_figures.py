@@ -18,8 +18,6 @@ from selective_backprop_lab.analysis.comparison import arms
 from selective_backprop_lab.report.figures import differences, draw_comparison
 from selective_backprop_lab.report.panels import (
     LINE,
-    PHASE_COLOURS,
-    PHASES,
     ceiling,
     phase_table,
     scale_error,
@@ -200,7 +198,6 @@ def test_seconds_per_phase_are_means_over_runs_in_the_order_of_the_work_and_none
     assert list(found) == ["load", "score", "select", "forward", "backward", "step", "proxy"]
     assert list(found["load"]) == [1.0, 0.0]
     assert found.loc[0, "proxy"] == found.loc[0, "backward"] == 2.0
-    assert set(PHASES) == set(PHASE_COLOURS)
 
 
 def test_an_axis_ends_below_what_lies_far_above_the_rest():

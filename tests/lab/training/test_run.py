@@ -116,9 +116,62 @@ def test_an_evaluation_looks_at_every_example_once_and_in_evaluation_mode():
     assert found["class_errors"] == pytest.approx((0.0, 100 / 3))
     # of six pairs, four are in order and two tie
     assert found["ranking"] == pytest.approx(5 / 6)
+    # Too few test examples of each class for an average precision; a shift is added to logits.
+    assert (found["rare_precision"], found["corrected_loss"]) == (None, None)
+    again = evaluate(Fixed(), batches, torch.device("cpu"), torch.tensor([2.0, 2.0]))
+    assert again["corrected_loss"] == pytest.approx(found["test_loss"])
+    modes.pop(), modes.pop()
     right, wrong = math.log1p(math.exp(-4.0)), 4.0 + math.log1p(math.exp(-4.0))
     assert found["test_loss"] == pytest.approx((4 * right + wrong) / 5)
     assert modes == [(False, False)] * 2
+
+
+def test_an_evaluation_says_the_precision_of_the_rarest_class_that_enough_examples_have():
+    chances = torch.linspace(0.1, 0.9, 100)
+    labels = (torch.arange(100) >= 90).long()  # the ten with the highest odds of class 1 ...
+    labels[95:98] = 2  # ... of which three are too few for a mean
+    labels[80:83] = 1
+    logits = torch.stack([(1 - chances).log(), chances.log(), torch.full((100,), -9.0)], 1)
+    found = evaluate(nn.Identity(), [(logits, labels)], torch.device("cpu"))
+    ranked = (labels.flip(0) == 1).double()
+    precision = ranked.cumsum(0) / torch.arange(1, 101)
+    assert found["rare_precision"] == pytest.approx(float((precision * ranked).sum() / 10))
+
+
+def test_weights_of_classes_are_those_of_torchs_own_loss():
+    plan = fixture_plan("traditional+class-weights", epochs=1)
+    data = few_digits()
+    run = TrainingRun(plan, data)
+    (inputs, targets, _), selection = next(iter(run.loader))
+    run.model.eval()  # without dropout
+    weights = 1 / data.train_labels.bincount(minlength=10)
+    wanted = nn.functional.cross_entropy(run.model(inputs), targets, weight=weights)
+    assert torch.allclose(run._loss(inputs, targets, selection), wanted)
+
+
+def test_the_largest_class_is_thinned_anew_in_each_epoch_and_no_other_is():
+    data = few_digits()
+    largest = data.train_labels.bincount().argmax()
+    run = TrainingRun(fixture_plan("traditional+thinned-0.3", epochs=3), data)
+    epochs = []
+    for epoch in range(3):
+        run.loader.set_epoch(epoch)
+        epochs.append(torch.cat([batch[2] for batch, _ in run.loader]))
+    seen = [{*rows[data.train_labels[rows] == largest].tolist()} for rows in epochs]
+    assert len({frozenset(each) for each in seen}) == 3
+    kept = round(0.3 * int((data.train_labels == largest).sum()))
+    assert [len(each) for each in seen] == [kept] * 3
+    assert {len(rows) for rows in epochs} == {int((data.train_labels != largest).sum()) + kept}
+
+
+def test_losses_are_corrected_for_classes_that_were_trained_on_less():
+    data = few_digits()
+    run = TrainingRun(fixture_plan("traditional+thinned-0.3", epochs=1), data)
+    finish(run)
+    shift = run._shift()
+    largest = int(data.train_labels.bincount().argmax())
+    assert int(shift.argmax()) == largest
+    assert float(shift.max() - shift.median()) == pytest.approx(math.log(1 / 0.3), abs=0.5)
 
 
 def test_a_point_says_the_errors_by_class_and_the_end_how_frequent_classes_are():

@@ -64,7 +64,7 @@ def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch)
 
 
 def test_committed_runs_are_found_by_what_their_command_asked_for():
-    runs = {run.name: run for run in read_runs(ROOT / "records/demo")}
+    runs = {run.path.name: run for run in read_runs(ROOT / "records/demo")}
     assert len(runs) == 30
     for arm in ("traditional", "traditional+smoothing-0.3", "auto+smoothing-0.3"):
         for seed in range(5):
