@@ -19,10 +19,7 @@ def evaluate(
     device: torch.device,
     shift: Float32[Tensor, " class"] | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a model on a loader's examples; the result has the names of `Point`'s fields.
-
-    With a `shift` of the logits, there is a corrected loss, too.
-    """
+    """Evaluate a model, and its logits with a `shift`; the result has names of `Point`'s fields."""
     model.eval()
     loss = torch.zeros(2, dtype=torch.float64, device=device)
     labels, misses, margins, chances = (list[Tensor]() for _ in range(4))

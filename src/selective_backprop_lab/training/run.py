@@ -87,6 +87,9 @@ class TrainingRun:
         if spec.weighs_classes:
             sizes = data.train_labels.bincount(minlength=data.classes)
             self._class_weights = sizes.clamp(min=1).reciprocal().to(self._device)
+        self._recent: list[
+            tuple[Tensor, Tensor]
+        ] = []  # labels and weights that are not counted yet
         # The weights that each class was trained with, all together.
         self._by_class = torch.zeros(data.classes, dtype=torch.float64, device=self._device)
         self._seen = sb.Stats()
@@ -200,6 +203,7 @@ class TrainingRun:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on; call this between two updates."""
+        self._count_classes()
         return {
             **{name: part.state_dict() for name, part in self._parts.items()},
             "preparation": self._preparation.pack() if self._preparation else None,
@@ -345,8 +349,9 @@ class TrainingRun:
         with phase("step"):
             self._optimizer.step()
             self._losses += loss.detach()
-            if targets.ndim == 1:
-                self._by_class.index_add_(0, targets, selection.weights.double())
+            self._recent.append((targets, selection.weights))
+            if len(self._recent) == 64:  # on a GPU, each count takes kernels of its own
+                self._count_classes()
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
         logits = self.model(inputs)
@@ -373,8 +378,15 @@ class TrainingRun:
         epochs = config.recipe.epochs if timed else config.length.value
         return self.loader.stats.candidates / (epochs * len(self.data.train_labels))
 
+    def _count_classes(self) -> None:
+        if self._recent and not self.data.is_text:
+            labels, weights = map(torch.cat, zip(*self._recent, strict=True))
+            self._by_class.index_add_(0, labels, weights.double())
+        self._recent.clear()
+
     def _shift(self) -> Tensor | None:
         """Return what corrects the logits for classes that were trained on less than others."""
+        self._count_classes()
         labels = self.data.train_labels.to(self._device)
         if self.data.is_text or not bool(self._by_class.any()):
             return None
