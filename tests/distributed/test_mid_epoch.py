@@ -14,8 +14,11 @@ def test_messages_that_travel_while_a_batch_is_trained_on_change_nothing(process
         assert resumed == whole == expected
 
 
-@pytest.mark.parametrize("shards", [(72, 40), (48, 48, 48)], ids=str)
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if "pipelined" not in name])
+KINDS = [(name, (72, 40)) for name in STRATEGIES if "pipelined" not in name]
+KINDS += [(name, (48,) * 3) for name in ("traditional", "selective", "stale", "recorded, rescored")]
+
+
+@pytest.mark.parametrize(("name", "shards"), KINDS, ids=str)
 def test_from_whichever_batch_ranks_go_on_they_do_as_if_they_had_not_stopped(
     processes, name, shards
 ):

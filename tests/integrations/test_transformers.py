@@ -311,10 +311,8 @@ def trained(folder, strategy, resume=None, **options):
     [
         (text.selective(1 / 3), {"gradient_accumulation_steps": 2, "save_steps": 3}),
         (sb.infobatch(), {"max_steps": 25}),
-        (sb.infobatch(), {"num_train_epochs": 4}),
         (WARM, {"save_steps": 6}),
         (WARM, {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
-        (sb.traditional(), {"gradient_accumulation_steps": 5, "save_strategy": "epoch"}),
     ],
     ids=lambda each: each.name if isinstance(each, sb.Strategy) else ",".join(map(str, each)),
 )
