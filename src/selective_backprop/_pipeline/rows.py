@@ -27,7 +27,7 @@ class Leftovers(NamedOption):
     """What happens to rows that are left over at an epoch's end, too few to fill a batch.
 
     `CARRY` keeps them for the next epoch. `DROP` discards them. `FLUSH` trains on them in a shorter
-    batch, after selecting from those that still wait for selection.
+    batch; where some still wait for selection, it selects from these first.
     """
 
     CARRY = "carry"
@@ -130,7 +130,7 @@ class EpochStart(NamedTuple):
     # drawn from; None if none was drawn.
     streams: tuple[RandomStreams, list[Tensor]] | None = None
     stream: dict[str, Any] | None = None  # a stream's own state, if it has one
-    known: Known | None = None  # the scores by which it draws; None if none were known
+    known: Known | None = None  # scores that it draws by; None without any
     exempt: Tensor = NO_INDICES  # examples that need no scoring at its end
     # How far workers let its order be drawn: candidate batches, and the CRC-32 of their indices.
     reach: tuple[int, int] = 0, 0

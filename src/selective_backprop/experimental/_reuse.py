@@ -53,9 +53,9 @@ class ReuseActivations(AbstractReuse):
     forward takes the results of matrix products, convolutions and attention from there. Losses and
     gradients are the same up to rounding. Memory holds these results for all candidates.
 
-    Steps 1, 2, 4, 8 and so on compute everything, and compare. Until the next such step, operations
-    with equal results are reused: not those that depend on other candidates, or whose results are
-    changed in place. If the training forward calls other operations than the selection pass,
+    Steps 1, 2, 4, 8 and so on compute everything, and compare. Until the next such step, equal
+    results are reused, unless they are changed in place. Results that depend on other candidates
+    are not equal. If the training forward calls other operations than the selection pass,
     nothing is reused from the first difference on, and you get a warning once.
 
     Raises:

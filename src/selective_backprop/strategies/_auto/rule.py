@@ -192,8 +192,8 @@ def _limit(losses: Float32[np.ndarray, "lag example"], share: float) -> float:
 def highest(newest: Losses, classes: Classes, share: float) -> Rows:
     """Return the examples with the highest last losses above ln 2: `share` of those that have one.
 
-    A class loses none before half of its right labels are learned, of which each class is assumed
-    to have the same share. Missing losses and unknown classes are NaN.
+    A class loses none before half of its right labels are learned. All classes are assumed to have
+    the same share of right labels. Missing losses and unknown classes are NaN.
     """
     some = newest[sample(len(newest))]
     some = some[~np.isnan(some)]
