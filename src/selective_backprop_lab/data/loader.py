@@ -104,10 +104,9 @@ class EpochSampler(Sampler[int]):
         self._thins, self._left_out = thinned < 1.0, 0
         if self._thins:
             labels = dataset.labels.cpu()
-            self._largest = labels == labels.bincount().argmax()
-            size = int(self._largest.sum())
-            self._kept = max(1, round(thinned * size))
-            self._left_out = size - self._kept
+            self._largest = (labels == labels.bincount().argmax()).nonzero()[:, 0]
+            size = len(self._largest)
+            self._left_out = size - max(1, round(thinned * size))
 
     def __len__(self) -> int:
         return len(self._dataset) - self._left_out
@@ -116,8 +115,10 @@ class EpochSampler(Sampler[int]):
         generator = torch.Generator().manual_seed(key_of(self._seed, self._dataset.epoch))
         order = torch.randperm(len(self._dataset), generator=generator)
         if self._thins:
-            largest = self._largest[order]
-            order = order[~largest | (largest.cumsum(0) <= self._kept)]
+            drawn = torch.ones(len(order), dtype=torch.bool)
+            away = torch.randperm(len(self._largest), generator=generator)[: self._left_out]
+            drawn[self._largest[away]] = False
+            order = order[drawn[order]]
         yield from order.tolist()
 
 

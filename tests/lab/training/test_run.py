@@ -161,6 +161,8 @@ def test_the_largest_class_is_thinned_anew_in_each_epoch_and_no_other_is():
     assert len({frozenset(each) for each in seen}) == 3
     kept = round(0.3 * int((data.train_labels == largest).sum()))
     assert [len(each) for each in seen] == [kept] * 3
+    last = torch.cat([data.train_labels[rows[-len(rows) // 3 :]] for rows in epochs])
+    assert int((last == largest).sum()) > kept / 3  # also late in an epoch
     assert {len(rows) for rows in epochs} == {int((data.train_labels != largest).sum()) + kept}
 
 
