@@ -154,11 +154,11 @@ class Results:
             ends = [queries.final(runs, column) for runs in pair]
         return _times(estimate([*queries.difference(*ends)]), scale)
 
-    def gain_as_classes_come(self, length: float) -> Estimate:
-        """Return the gain of `auto` with each class weighed by its share of the training data."""
+    def gain_as_classes_come(self, arm: str, length: float) -> Estimate:
+        """Return a gain with each class weighed by its share of the training data."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
-        cells = (OURS, length), (BASELINE, rival)
+        cells = (arm, length), (BASELINE, rival)
         ours, usual = (queries.error_as_it_comes(self.of(*cell)) for cell in cells)
         return estimate([*queries.difference(ours, usual)])
 

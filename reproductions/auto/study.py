@@ -140,6 +140,8 @@ def by_job(results: Sequence[Results]) -> Table:
     The first row counts the jobs. Columns without entries are left out.
     """
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
+    skewed = [each for each in results if each.workload.composition.skew]
+    come = {job.title: job for job in judged(skewed, gain=Results.gain_as_classes_come)}
     rows = list[tuple[str, ...]]()
     for each in results:
         unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
@@ -148,7 +150,7 @@ def by_job(results: Sequence[Results]) -> Table:
             assert rival is not None  # or the length would not be there
             best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
             own = found.get(OURS, {}).get(title)
-            more = ("", "") if own is None else (_as_classes_come(own), _passes(own))
+            more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
             cells = (_in_bold(jobs.get(title)) for jobs in found.values())
             rows.append((f"{title}{unit}", best, *cells, *more))
     head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *found)
@@ -241,17 +243,11 @@ def made_of(results: Sequence[Results]) -> str:
     )
 
 
-def _in_bold(job: Judged | None) -> str:
+def _in_bold(job: Judged | None, otherwise: str = "–") -> str:
     if job is None:
-        return "–"
+        return otherwise
     said = with_interval(job.gain, signed=True)
     return f"**{said}**" if job.verdict in {"gains", "loses"} else said
-
-
-def _as_classes_come(job: Judged) -> str:
-    if not job.results.workload.composition.skew:
-        return ""
-    return with_interval(job.results.gain_as_classes_come(job.length), signed=True)
 
 
 def _passes(job: Judged) -> str:
