@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import selective_backprop as sb
-from selective_backprop_lab.cli.command_line import console, errors
+from selective_backprop_lab.cli.command_line import console, errors, look_here
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.records.files import make_folder
@@ -26,7 +26,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 def train(
     training: TrainingOptions,
     strategy: Annotated[
-        str, option("NAME", "One strategy. The help of compare lists all names.")
+        str, option("NAME", "One strategy, or module:name. The help of compare lists all.")
     ] = "auto",
     seed: Annotated[
         int, option("N", "Seed of weights, order of the data, augmentation and selection.", min=0)
@@ -46,7 +46,7 @@ def train(
 
     Ctrl-C and SIGTERM end it with a checkpoint for --resume.
     """
-    arms = parse_strategies(strategy)
+    arms = parse_strategies(look_here(strategy))
     if len(arms) > 1:
         raise sb.ConfigurationError(
             f"--strategy {strategy}: train runs one strategy; compare runs several"
@@ -72,7 +72,8 @@ def compare(
         str,
         option(
             "NAMES",
-            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. You can "
+            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; all; or "
+            "module:name for an sb.Strategy of your own, or a function that makes one. You can "
             f"add to each: +{', +'.join(TREATMENTS)}. Add only one of smoothing, robust-loss and "
             "trimming. Of these, kath18, kath18-published and kath18-loss-gated take only "
             "smoothing.",
@@ -99,7 +100,7 @@ def compare(
     table. To continue after an interruption, repeat the command.
     """
     lengths = training.lengths(budget or [], otherwise="cost")
-    plans = training.plans(parse_strategies(strategies), range(seeds), lengths)
+    plans = training.plans(parse_strategies(look_here(strategies)), range(seeds), lengths)
     store = training.store(out)
     from selective_backprop_lab.records.frame import frame_of
 
