@@ -17,12 +17,13 @@ import pandas as pd
 from reproductions.auto.protocol import ARMS, NULL, OURS, Cell, Stage, Tuned, Workload, tuned
 from reproductions.measures import together
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
+from selective_backprop_lab.analysis.estimates import Estimate, Side, estimate, holm
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
+VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
 _MOST = 300  # seeds of a stage; those of tuning are beyond
 
 

@@ -12,6 +12,7 @@ import selective_backprop as sb
 from reproductions.auto.protocol import ADDED, INSTEAD, NULL, ORDER, OURS, Stage, Workload
 from reproductions.auto.results import (
     RUNS,
+    VERDICTS,
     Judged,
     Results,
     find_rates,
@@ -20,7 +21,7 @@ from reproductions.auto.results import (
     read_results,
 )
 from reproductions.training import Order, absent_data, train_missing
-from selective_backprop_lab.analysis.estimates import VERDICTS, holm
+from selective_backprop_lab.analysis.estimates import holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval

@@ -167,19 +167,6 @@ def portraits(histories: Sequence[ExampleHistory]) -> dict[int, Image.Image]:
     }
 
 
-def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return the `count` classes in which strategies differ most, in the order of the classes."""
-    known = np.nan_to_num([[share.mean for share in own] for own in shares])
-    # Shares are compared relative to how much a strategy selects in all.
-    in_all = known.mean(axis=1, keepdims=True)
-    relative = known / np.where(in_all > 0, in_all, 1.0)
-    apart = np.ptp(relative, axis=0)
-    if len(relative) == 1:
-        known_one = np.isfinite([share.mean for share in shares[0]])
-        apart = np.where(known_one, np.abs(relative[0] - 1.0), 0.0)
-    return sorted(np.argsort(-apart, kind="stable")[:count].tolist())
-
-
 def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
     """Draw how much of each class was trained on, for strategies that left out something."""
     found = {label: class_shares(own.values()) for label, own in kept.items()}
@@ -187,7 +174,7 @@ def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
     if not found:
         return None
     names = examined(kept)[0][-1].class_name
-    rows = widest_classes([*found.values()], CLASSES)
+    rows = range(min(len(names), CLASSES))
     with matplotlib.rc_context(SETTINGS):
         height = 1.2 + (0.15 + 0.1 * len(found)) * len(rows)
         figure = Figure(figsize=(8, height), layout="constrained")

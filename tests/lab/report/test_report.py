@@ -14,7 +14,6 @@ from fixture_runs import fixture_comparison, fixture_history, fixture_run, fixtu
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.report import report as _report
 from selective_backprop_lab.report.panels import styles
 from selective_backprop_lab.report.report import (
@@ -22,7 +21,6 @@ from selective_backprop_lab.report.report import (
     draw_classes,
     gallery,
     kept_histories,
-    widest_classes,
     write_report,
 )
 
@@ -243,17 +241,6 @@ def test_intervals_of_shares_end_where_there_is_nothing():
     assert [*bars.lines[0].get_xdata()] == [50.0] * 3
     for segment in bars.lines[2][0].get_segments():
         assert [end[0] for end in segment] == [0.0, 100.0]
-
-
-def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
-    def arm(*means):
-        return [Estimate(mean, math.nan, 1) for mean in means]
-
-    # The second arm selects half as much of everything, which is no difference between classes.
-    shares = [arm(20, 20, 20, 20), arm(10, 6, 10, 14)]
-    assert widest_classes(shares, 2) == [1, 3]
-    assert widest_classes(shares[1:], 1) == [1]
-    assert widest_classes(shares, 9) == [0, 1, 2, 3]
 
 
 def test_the_gallery_says_of_each_example_what_its_history_says():
