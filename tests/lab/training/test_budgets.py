@@ -131,11 +131,3 @@ def along_the_cosine(shares):
 def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm):
     carry_out(paced(arm, epochs=3), few_digits(200))
     assert learning_rates == along_the_cosine([3 / 12, 7 / 12, 11 / 12])
-
-
-@pytest.mark.parametrize(
-    ("unit", "followed"),
-    [("epochs", "candidates seen"), ("cost", "cost spent"), ("seconds", "seconds spent")],
-)
-def test_a_record_says_what_the_learning_rate_followed(unit, followed):
-    assert paced("traditional", **{unit: 3.0}).description()["schedules_follow"] == followed
