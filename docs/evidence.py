@@ -73,7 +73,7 @@ def methods(folders: str) -> str:
             change = ""
             if gain := own_gains.get(label):
                 change = with_interval(gain.change, signed=True)
-                change += f" **{gain.verdict}**" if gain.verdict != "level" else ""
+                change += f" **{gain.verdict}**" if gain.verdict in ("gains", "loses") else ""
             row = cells.setdefault(label, [label])
             row += [f"{final_error(own).mean:.2f}", change]
     every = pd.concat(found)

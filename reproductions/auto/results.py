@@ -28,7 +28,7 @@ from reproductions.auto.protocol import (
 )
 from reproductions.measures import together
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
+from selective_backprop_lab.analysis.estimates import Estimate, Side, estimate, holm
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame
@@ -41,6 +41,7 @@ MEASURES = {  # a column of the lab's frame, and what it is multiplied by
     "100 × log-loss": ("test_loss", 100.0),
     "the same, corrected for the classes' shares": ("corrected_loss", 100.0),
 }
+VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
 _MOST = 300  # seeds of a stage; those of tuning are beyond
 
 

@@ -24,6 +24,7 @@ from reproductions.auto.protocol import (
 from reproductions.auto.results import (
     MEASURES,
     RUNS,
+    VERDICTS,
     Judged,
     Results,
     find_rates,
@@ -32,7 +33,7 @@ from reproductions.auto.results import (
     read_results,
 )
 from reproductions.training import Order, absent_data, train_missing
-from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, holm
+from selective_backprop_lab.analysis.estimates import Estimate, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval

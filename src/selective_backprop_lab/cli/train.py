@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import selective_backprop as sb
+from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli.command_line import console, errors, look_here
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
@@ -79,8 +80,16 @@ def compare(
             "smoothing.",
         ),
     ] = DEFAULT_STRATEGIES,
-    seeds: Seeds = 3,
+    seeds: Seeds = 5,
     budget: Annotated[list[str] | None, option("COST", COST)] = None,
+    shorter: Annotated[
+        bool,
+        typer.Option(
+            "--shorter/--no-shorter",
+            help="Train traditional also for a half and a quarter of each length, so that "
+            "strategies are compared with plain training that stops earlier.",
+        ),
+    ] = True,
     out: Annotated[Path, option("FOLDER", "Folder for records, table, figure and page.")] = Path(
         "runs/compare"
     ),
@@ -99,21 +108,39 @@ def compare(
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
     table. To continue after an interruption, repeat the command.
     """
+    arms = parse_strategies(look_here(strategies))
     lengths = training.lengths(budget or [], otherwise="cost")
-    plans = training.plans(parse_strategies(look_here(strategies)), range(seeds), lengths)
+    plain = [arm for arm in arms if arm.partition("+")[0] == "traditional"]
+    parts = [
+        Budget(each.unit, each.value // by if each.unit == "epochs" else each.value / by)
+        for each in lengths
+        for by in (2, 4)
+    ]
+    added = [part for part in dict.fromkeys(parts) if part.value and part not in lengths]
+    plans, note = training.plans(arms, range(seeds), lengths), ""
+    if shorter and plain and added:
+        plans += training.plans(plain, range(seeds), added)
+        note = (
+            f"{' and '.join(plain)} also runs for {', '.join(map(str, added))}, because plain "
+            "training may end lower if it stops earlier; --no-shorter leaves this out"
+        )
     store = training.store(out)
     from selective_backprop_lab.records.frame import frame_of
 
     try:
-        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
+        runs = train_all(
+            plans, store, note, jobs=jobs, threads=training.threads, replace=training.again
+        )
     except sb.LossError:
         show(frame_of(store.read(plan) for plan in plans), out)
         raise
     show(frame_of(runs), out)
 
 
-def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:
-    """Run a grid, as `run_grid` does, and show its progress."""
+def train_all(
+    plans: Sequence[RunConfig], store: RunStore, note: str = "", **options: Any
+) -> list[Run]:
+    """Run a grid, as `run_grid` does, print a note before, and show its progress."""
     first, before = plans[0], plans[0].pretraining
     for plan in filter(None, (first, before)):
         store.data(plan)  # report missing data before making a folder
@@ -123,5 +150,7 @@ def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> li
             f"{first.recipe.model} is first trained on {first.pretrained} for {before.length}, "
             f"unless {store.folder} holds its weights already"
         )
+    if note:
+        console.print(note)
     with RunProgress(console, plans) as progress:
         return run_grid(plans, store, watch=progress, **options)

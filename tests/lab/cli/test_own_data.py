@@ -11,7 +11,7 @@ from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.runner import grid
 
 SMALL = "--data data_to_edit:load --epochs 6 --batch-size 32 --evaluations 2"
-COMPARE = f"compare {SMALL} --strategies traditional,random-backprop --out out"
+COMPARE = f"compare {SMALL} --strategies traditional,random-backprop --no-shorter --out out"
 DATA = """
 import numpy as np
 import selective_backprop as sb
