@@ -67,8 +67,9 @@ def test_data_and_a_model_of_ones_own_are_compared_as_the_page_says(tmp_path):
     outcome = run_command(f"{line} --model mine:make --seeds 1 --epochs 4 --out out", tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     runs = read_runs(tmp_path / "out")
-    assert [run.header.arm for run in runs] == ["auto", "traditional"]
-    assert max(run.points[-1].test_error for run in runs) < 50  # by chance it is 90
+    assert [run.header.arm for run in runs] == ["auto", *3 * ["traditional"]]  # two are shorter
+    ends = [run.points[-1].test_error for run in runs if run.header.config["epochs"] == 4]
+    assert max(ends) < 50  # by chance it is 90
 
 
 def test_the_first_five_minutes_run(capsys):
