@@ -123,6 +123,7 @@ MODELS: Mapping[str, ModelFactory] = {
     "resnet18_narrow": partial(published.resnet18, width=16),
     "wide_resnet_28_10": published.wide_resnet,
     "wide_resnet_16_8": partial(published.wide_resnet, depth=16, width=8, dropout=0.4),
+    "densenet_121": published.densenet,
     "mobilenet_v2": published.mobilenet_v2,
     "googlenet": published.googlenet,
     "googlenet_narrow": partial(published.googlenet, width=0.25),

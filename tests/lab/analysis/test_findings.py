@@ -226,6 +226,13 @@ def test_the_rival_is_a_shorter_training_that_ends_lower(finals, pays, differenc
     assert difference in found.text
 
 
+def test_traditional_training_that_cost_more_is_no_rival():
+    plain = of_length("traditional", [2.0] * 3, 32), of_length("traditional", [5.0] * 3, 8)
+    found = said(of_length("other", [3.5, 3.6, 3.4], 8), *plain)
+    assert "plain training of up to 8 passes does best after 8 passes: 5.00 %" in found.text
+    assert "(−1.50 " in found.text
+
+
 def test_what_a_gaining_arm_does_at_another_length_is_said():
     plain = (
         of_length("traditional", [6.0, 6.2, 6.1], 32),

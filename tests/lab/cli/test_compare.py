@@ -97,6 +97,11 @@ def test_a_damaged_record_stops_the_comparison_and_nothing_is_lost(compared, cop
     assert {path.name: path.read_bytes() for path in (copy / "out").iterdir()} == before
 
 
+def test_train_says_nothing_about_a_rate_that_its_strategy_uses(tmp_path):
+    outcome = run_command(f"train {SMALL} --strategy stale-sb", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+
+
 def test_train_records_one_run_and_sums_it_up(tmp_path, undrawn):
     outcome = run_command(f"train {SMALL} --seed 5", tmp_path)
     assert (outcome.status, outcome.err) == (0, "--rate makes no difference to auto\n")
