@@ -40,8 +40,8 @@ def is_import_path(name: str) -> bool:
     return module != "" and not module.startswith(".") and attribute.isidentifier()
 
 
-def find_object(name: str, *, kind: str, needed: str) -> Any:
-    """Return what an import path names: a `kind`, or what is `needed` to make one."""
+def find_object(name: str, *, kind: str, needed: str, also: tuple[type, ...] = ()) -> Any:
+    """Return what an import path names: what is `needed` for a `kind`, or an object of `also`."""
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -50,7 +50,7 @@ def find_object(name: str, *, kind: str, needed: str) -> Any:
             f"the {kind} {name!r} cannot be imported: {error} (is its folder on PYTHONPATH?)"
         ) from error
     found = getattr(module, attribute, None)
-    if not callable(found) and not isinstance(found, sb.Strategy):
+    if not callable(found) and not isinstance(found, also):
         raise sb.ConfigurationError(
             f"{attribute} in {module_name} is {found!r:.80}, but the {kind} {name!r} needs "
             f"{needed} there"
@@ -63,7 +63,7 @@ def fingerprint(name: str) -> str | None:
     if not is_import_path(name):
         return None
     with suppress(sb.ConfigurationError):  # raised where the function is called
-        found = find_object(name, kind="function", needed="one")
+        found = find_object(name, kind="function", needed="one", also=(object,))
         plain = inspect.isfunction(found) or inspect.isclass(found)
         module = sys.modules.get(found.__module__ if plain else name.partition(":")[0])
         return None if module is None else _digest(module)

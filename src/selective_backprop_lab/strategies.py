@@ -295,19 +295,20 @@ def find_strategy(name: str) -> LabStrategy:
 
 @cache
 def _own(path: str) -> LabStrategy:
-    found = find_object(path, kind="strategy", needed="an sb.Strategy, or a function that makes it")
+    needed = "an sb.Strategy, or a function that makes one,"
+    found = find_object(path, kind="strategy", needed=needed, also=(sb.Strategy,))
     if isinstance(found, sb.Strategy):
         return _arm(lambda given: found)
     known = [each.name for each in fields(StrategyOptions)]
-    parameters = inspect.signature(found).parameters.values()
-    options = [each.name for each in parameters if each.name in known]
-    if unknown := [
-        each for each in parameters if each.name not in known and each.default is each.empty
-    ]:
-        raise sb.ConfigurationError(
-            f"the strategy {path!r} asks for {unknown[0]}, but can have only {', '.join(known)}; "
-            "give other parameters a default"
-        )
+    parameters = inspect.signature(found).parameters
+    options = [name for name in parameters if name in known]
+    for name, each in parameters.items():
+        open_ended = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        if name not in known and each.default is each.empty and not open_ended:
+            raise sb.ConfigurationError(
+                f"the strategy {path!r} asks for {name}, but can have only {', '.join(known)}; "
+                "give other parameters a default"
+            )
 
     def make(given: StrategyOptions) -> sb.Strategy:
         made = found(**{name: getattr(given, name) for name in options})
@@ -323,12 +324,10 @@ def _own(path: str) -> LabStrategy:
 @cache
 def _canonical(name: str) -> str:
     typed, *treatments = name.split("+")
-    base = typed
-    if not is_import_path(typed):
-        more = "; module:name is your own"
-        base = find_name("strategy", typed, STRATEGIES, more=more)
-    more = [find_name("treatment", each, TREATMENTS) for each in treatments]
-    return "+".join([base, *more])
+    own, more = is_import_path(typed), "; module:name is your own"
+    base = typed if own else find_name("strategy", typed, STRATEGIES, more=more)
+    added = [find_name("treatment", each, TREATMENTS) for each in treatments]
+    return "+".join([base, *added])
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:

@@ -73,9 +73,8 @@ def find_device(name: str | None) -> str:
 
 def look_here(name: str) -> str:
     """Return names; if one is an import path, let Python look in the current folder first."""
-    if any(map(is_import_path, re.split("[,+]", name))) and sys.path[0] != (
-        here := str(Path.cwd())
-    ):
+    here = str(Path.cwd())
+    if sys.path[0] != here and any(map(is_import_path, re.split("[,+]", name))):
         sys.path.insert(0, here)
     return name
 

@@ -28,7 +28,7 @@ def fail():
 
 half = sb.recorded_sb(0.5)
 
-def rule(rate, warmup, other=None):
+def rule(rate, warmup, other=None, **more):
     return sb.top_k(rate, schedule=sb.Schedule(start=warmup))
 
 def unknown(alpha):
