@@ -8,12 +8,19 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import IGNORED
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_flag, settle
-from selective_backprop._core.types import Float32, Int64
+from selective_backprop._core.types import NO_TARGET, Float32, Int64, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
-from selective_backprop._sampling.schedule import Schedule
-from selective_backprop.scorers import AbstractScorer, Needs, RunningScorer
+from selective_backprop._sampling.schedule import (
+    AbstractGate,
+    RunningAverage,
+    RunningGate,
+    Schedule,
+    VarianceGate,
+)
+from selective_backprop.scorers import AbstractScorer, Forward, Needs, RunningScorer
 from selective_backprop.scorers._remembered import Recalling, Unscored, recent
 from selective_backprop.selectors import Confident
 from selective_backprop.strategies._strategy import Strategy
@@ -34,7 +41,7 @@ Classes = Float32[np.ndarray, " example"]
 Rows = Int64[np.ndarray, " row"]
 
 
-def auto(*, trim: bool = False, schedule: Schedule = Schedule(warmup_epochs=1)) -> Strategy:
+def auto(*, trim: bool = False, stream: bool = False, schedule: Schedule | None = None) -> Strategy:
     """Skip most examples that the model has learned, and drop examples whose labels look wrong.
 
     You need not choose a rate. An example is kept with probability `2 * e`, clamped to [0.1, 1].
@@ -67,9 +74,35 @@ def auto(*, trim: bool = False, schedule: Schedule = Schedule(warmup_epochs=1)) 
             None is dropped of a class until half of its right labels have a loss of at most ln 2.
             Use `trim` with label smoothing (of 0.3, say): without, a model learns wrong labels by
             heart.
+        stream: whether examples have no index, and come once. Then each is scored by a forward
+            pass, and its error is that of its loss alone, never raised. None is dropped. The
+            default `schedule` skips while more than a third would be skipped, on average over
+            recent batches: scoring costs a third of training.
         schedule: when to skip; by default from the second epoch on.
     """
-    return Strategy("auto", Unlearned(trim=trim), Confident(FLOOR, correction=0.0), schedule)
+    selector = Confident(FLOOR, correction=0.0)
+    if not check_flag("stream", stream):
+        schedule = schedule or Schedule(warmup_epochs=1)
+        return Strategy("auto", Unlearned(trim=trim), selector, schedule)
+    if trim:
+        raise ConfigurationError("trim=True needs the losses of earlier epochs: drop stream=True")
+    return Strategy("auto", Forward(), selector, schedule or Schedule(gate=LearnedGate()))
+
+
+@final
+@dataclass(frozen=True)
+class LearnedGate(AbstractGate):
+    """Select while `auto` would skip more than a third: scoring costs a third of training."""
+
+    def start(self, context: Context) -> RunningGate:
+        return RunningAverage(VarianceGate(smoothing=0.5), 1 / 3, share_skipped)
+
+
+def share_skipped(scores: Scores) -> Tensor:
+    """Return the share of the candidates that `auto` skips on average."""
+    rows = scores != NO_TARGET
+    skipped = (1.0 + 2.0 * torch.expm1(-scores.double())).clamp(0.0, 1.0 - FLOOR)
+    return (skipped * rows).sum() / rows.sum().clamp(min=1)
 
 
 @final
