@@ -222,9 +222,9 @@ def test_a_majority_is_found_among_many_and_one_class_alone_is_never_learned(mon
 
 
 def test_of_a_stream_everything_is_trained_on_while_scoring_would_not_pay():
-    # Losses fall from batch to batch. Of loss ln 2 nothing would be skipped, of 0 nine in ten.
+    # Of a loss of ln 2 nothing would be skipped, and of a loss of 0 nine in ten.
     data = [(torch.tensor([float(number)]), 0) for number in range(4000)]
-    shares, model = (0.0, 0.3, 0.4, 0.9, 0.0), torch.nn.Linear(1, 1)
+    shares, model = (0.0, 0.6, 0.7, 0.9, 0.0), torch.nn.Linear(1, 1)
     losses = torch.tensor([-math.log1p((share - 1.0) / 2.0) for share in shares])
     loader = sb.SelectiveLoader(
         *(DataLoader(_Stream(data), 20), model, None, sb.auto(stream=True)),
@@ -235,7 +235,7 @@ def test_of_a_stream_everything_is_trained_on_while_scoring_would_not_pay():
     counts = torch.bincount(kept, minlength=5).tolist()
     assert counts[:2] == [800, 800]  # only probes are scored
     # The gate opens after some of the third part, and shuts after some of the last.
-    assert 480 < counts[2] < 800
+    assert 240 < counts[2] < 700
     assert counts[3] == pytest.approx(80, abs=60)
     assert counts[4] > 700
     assert loader.stats.scored < 2000

@@ -22,7 +22,7 @@ def unique_stream(examples: Iterable[Any], *, most: int = 10_000_000) -> Dataset
     a tensor, a NumPy array, a number or a string, or a tuple, list or mapping of these. Targets
     count too, so equal inputs with different targets are both kept.
 
-    Each distinct example is remembered by 64 bits, in about 70 bytes of memory. Of a billion
+    Each distinct example is remembered by 64 bits, in about 100 bytes of memory. Of a billion
     distinct examples, there is a chance of 1 in 37 that one is mistaken for a copy. Each iteration
     begins with an empty memory; so does a run that resumes in the middle of a stream.
 
@@ -33,7 +33,7 @@ def unique_stream(examples: Iterable[Any], *, most: int = 10_000_000) -> Dataset
     Args:
         examples: an iterable data set, or another iterable.
         most: how many distinct examples are remembered, at least half of them the last ones that
-            came. The default takes up to 0.7 GB.
+            came. The default takes up to 1 GB.
 
     Raises:
         LoaderError: while iterating, if an example holds anything else, such as a picture of PIL.
