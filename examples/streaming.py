@@ -25,7 +25,6 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto(stream=True))
-loss_fn = loader.loss_fn  # shows whether enough is learned for scoring to pay
 
 steps = 0
 for _ in range(6):

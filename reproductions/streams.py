@@ -3,9 +3,9 @@
 import json
 import math
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,11 @@ from selective_backprop_lab.nets.models import small_cnn
 from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.records.provenance import machine_of, provenance
 
-TUNING_SEEDS, FIRST_SEED = (900, 901), 1600
-PLAIN, SHARE = (
-    "traditional",
-    0.4,
-)  # what `random` keeps; at this share, it costs about what `auto` does
-ARMS = {PLAIN: sb.traditional(), "random": sb.traditional(), "auto": sb.auto(stream=True)}
-ARMS |= {"selective-backprop": sb.selective_backprop(1 / 3, warmup_epochs=0, start=0.05)}
-ARMS |= {"unique": sb.traditional(), "unique+auto": sb.auto(stream=True)}
+TUNING_SEEDS, FIRST_SEED = range(900, 1000), 1600
+SHARE = 0.4  # that `random` keeps. It then costs about what `auto` costs on all of KDD-99
+PLAIN, OURS = sb.traditional(), sb.auto(stream=True)
+ARMS = {PLAIN.name: PLAIN, "random": PLAIN, "auto": OURS, "unique": PLAIN, "unique+auto": OURS}
+ARMS["selective-backprop"] = sb.selective_backprop(1 / 3, warmup_epochs=0, start=0.05)
 NETS: Mapping[str, Callable[[], nn.Module]] = {
     "kdd99": lambda: nn.Sequential(
         *(nn.Linear(118, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 23))
@@ -50,36 +47,16 @@ class Stream:
 
     title: str
     data: str
-    cost: int | None  # rows trained on, and a third of the rows scored; None: of the whole stream
+    cost: float = math.inf  # rows trained on, and a third of the rows scored
     shuffled: bool = True
-    rates: tuple[float, ...] = (0.05, 0.1, 0.2)  # the grid of learning rates to begin with
+    rates: Sequence[float] = (0.05, 0.1, 0.2)  # the grid of learning rates to begin with
     batch: int = 64
     unit: str = "error"  # or "loss", which tables show in bits per byte
-
-    @property
-    def name(self) -> str:
-        """The name on the command line, and of the file of records."""
-        return self.title.lower().replace(",", "").replace(" ", "-")
-
-    @property
-    def arms(self) -> list[str]:
-        """The strategies that are compared; where no row comes twice, `unique` changes nothing."""
-        return [arm for arm in ARMS if self.data == "kdd99" or "unique" not in arm]
+    tuning: int = 2  # seeds that find learning rates
 
 
-_TEXT = Stream(
-    "Source bytes, 10000", "source-bytes", 10_000, rates=(1e-3, 2e-3, 4e-3), batch=16, unit="loss"
-)
-STREAMS = {
-    each.name: each
-    for each in (
-        Stream("KDD-99 shuffled, 60000", "kdd99", 60_000),
-        Stream("KDD-99 shuffled, all", "kdd99", None),
-        Stream("KDD-99 in its order, all", "kdd99", None, shuffled=False),
-        *(Stream(f"MNIST deformed, {cost}", "mnist", cost) for cost in (40_000, 120_000, 360_000)),
-        _TEXT,
-    )
-}
+_ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["streams"]
+STREAMS = {row["title"].lower().replace(",", "").replace(" ", "-"): Stream(**row) for row in _ROWS}
 
 
 def deformed(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -102,15 +79,15 @@ class Rows(IterableDataset[Any]):
     def __init__(self, stream: Stream, seed: int, share: float, root: Path | None) -> None:
         self.stream, self.share, self.count = stream, share, 0
         self.generator = torch.Generator().manual_seed(seed)
-        splits, tables = read(stream.data, root), stream.data == "kdd99"
-        self.endless = stream.data == "mnist"
+        splits, self.endless = read(stream.data, root), stream.data == "mnist"
         held = torch.arange(len(splits.train_labels))
         if splits.tested is not None:  # only connections that come once may be tested on
             held = held[splits.tested]
             held = held[torch.randperm(len(held), generator=self.generator)]
         held = held[-len(held) // 5 :]
         self.test = splits.test_inputs, splits.test_labels
-        if tables != (seed in TUNING_SEEDS):  # connections are tested on that each seed draws anew
+        # Connections are tested on that each seed draws anew, and the published ones find rates.
+        if (stream.data == "kdd99") != (seed in TUNING_SEEDS):
             self.test = splits.train_inputs[held], splits.train_labels[held]
         kept = torch.ones(len(splits.train_labels), dtype=torch.bool)
         kept[held] = False
@@ -135,8 +112,7 @@ class Rows(IterableDataset[Any]):
             for rows in order.split(64):
                 kept = rows[torch.rand(len(rows), generator=self.generator) < self.share]
                 found = self.given(self.inputs[kept])
-                if self.endless:
-                    found = deformed(found, self.generator)
+                found = deformed(found, self.generator) if self.endless else found
                 yield from zip(found, self.labels[kept], strict=True)
                 self.count += len(rows)
 
@@ -155,7 +131,7 @@ def train(stream: Stream, arm: str, rate: float, seed: int, root: Path | None) -
     loader = sb.SelectiveLoader(source, net, nn.CrossEntropyLoss(), ARMS[arm], **more)
     loss_fn = loader.loss_fn
     for inputs, targets in loader:
-        done = max(rows.read, loader.stats.cost / 3 / (stream.cost or math.inf))
+        done = max(rows.read, loader.stats.cost / 3 / stream.cost)
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, 20 * done) * (1 + math.cos(math.pi * min(1.0, done))) / 2
         optimizer.zero_grad()
@@ -176,97 +152,79 @@ def train(stream: Stream, arm: str, rate: float, seed: int, root: Path | None) -
 class Records:
     """The runs of a stream in a folder, a line of JSON each, and how to make what is missing."""
 
-    def __init__(self, stream: Stream, folder: Path) -> None:
-        self.stream, self.path = stream, folder / f"{stream.name}.jsonl"
+    def __init__(self, name: str, folder: Path, order: Order | None = None) -> None:
+        self.stream, self.path, self.order = STREAMS[name], folder / f"{name}.jsonl", order
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else ()
         found = map(json.loads, lines)
         self.runs = {(each["arm"], each["rate"], each["seed"]): each for each in found}
 
-    def end(self, arm: str, rate: float, seed: int, order: Order | None) -> float:
-        """Return the final error of a run; infinity if it diverged, or is missing and not made."""
-        key = arm, rate, seed
-        if order is not None and key not in self.runs:
-            made = {"arm": arm, "rate": rate, "seed": seed, **train(self.stream, *key, order.root)}
-            self.runs[key] = made | {"command": order.command, **provenance()}
+    def end(self, *key: Any) -> float:
+        """Return the end of a run of an arm, rate and seed; infinity if it diverged or is missing.
+
+        A missing run is made if there is an order.
+        """
+        if self.order is not None and key not in self.runs:
+            made = dict(zip(("arm", "rate", "seed"), key, strict=True))
+            try:
+                made |= train(self.stream, *key, self.order.root)
+            except sb.LossError as error:
+                made["diverged"] = str(error)
+            self.runs[key] = made | {"command": self.order.command, **provenance()}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(self.runs[key])}\n")
         error = self.runs.get(key, {}).get(self.stream.unit, math.inf)
         return error if math.isfinite(error) else math.inf
 
-    def rate(self, arm: str, order: Order | None = None) -> float:
+    def rate(self, arm: str) -> float:
         """Return the best learning rate. The grid grows, at most twice, while it is at an edge."""
-        grid = best = self.stream.rates
+        grid, seeds = [*self.stream.rates], TUNING_SEEDS[: self.stream.tuning]
         while True:
-            best = min(
-                grid,
-                key=lambda rate: sum(self.end(arm, rate, seed, order) for seed in TUNING_SEEDS),
-            )
-            if grid[0] < best < grid[-1] or len(grid) == len(self.stream.rates) + 2:
+            best = min(grid, key=lambda rate: sum(self.end(arm, rate, seed) for seed in seeds))
+            if grid[0] < best < grid[-1] or len(grid) > len(self.stream.rates) + 1:
                 return best
-            grid = (best / 2, *grid) if best == grid[0] else (*grid, 2 * best)
-
-    @cached_property
-    def judged(self) -> pd.DataFrame:
-        """The runs at the best rates, whose seeds found none."""
-        best = {arm: self.rate(arm) for arm in self.stream.arms}
-        return pd.DataFrame(
-            [
-                run
-                for (arm, rate, seed), run in self.runs.items()
-                if best.get(arm) == rate and seed not in TUNING_SEEDS
-            ]
-        )
+            grid = sorted([*grid, best / 2 if best == grid[0] else 2 * best])
 
 
 def run_streams(console: Console, order: Order, only: Sequence[str], arms: Sequence[str]) -> None:
     """Train what is missing, a seed of each strategy after the other, and print the table."""
-    for name in [find_name("stream", each, STREAMS) for each in only] or STREAMS:
-        if order.trains:
-            records = Records(STREAMS[name], order.out)
-            rates = {
-                arm: records.rate(arm, order)
-                for arm in records.stream.arms
-                if not arms or arm in arms
-            }
-            for seed in range(FIRST_SEED, FIRST_SEED + order.seeds):
-                for arm, rate in rates.items():
-                    records.end(arm, rate, seed, order)
+    names = [find_name("stream", each, STREAMS) for each in only] or STREAMS
+    for name in names if order.trains else ():
+        records = Records(name, order.out, order)
+        # No deformed image and no text comes twice, so `unique` changes nothing there.
+        fits = [arm for arm in ARMS if "unique" not in arm or records.stream.data == "kdd99"]
+        rates = {arm: records.rate(arm) for arm in fits if arm in (arms or fits)}
+        for seed in range(FIRST_SEED, FIRST_SEED + order.seeds):
+            for arm, rate in rates.items():
+                records.end(arm, rate, seed)
     console.print(table_of(order.out))
 
 
 def table_of(folder: Path) -> Table:
     """Return what each strategy reads, costs and gains on each stream."""
     rows, shown = list[list[str]](), list[pd.DataFrame]()
-    for stream in STREAMS.values():
-        runs = Records(stream, folder).judged
+    for name, stream in STREAMS.items():
+        records = Records(name, folder)
+        best = {arm: records.rate(arm) for arm in ARMS}
+        runs = [each for each in records.runs.values() if each["rate"] == best[each["arm"]]]
+        runs = pd.DataFrame([each for each in runs if each["seed"] not in TUNING_SEEDS])
         if not len(runs):
             continue
-        shown.append(runs)
-        ends = runs.pivot(index="seed", columns="arm", values=stream.unit) / (
-            math.log(2.0) if stream.unit == "loss" else 1.0
-        )
-        there = [arm for arm in stream.arms if arm in ends]
-        gains = {arm: estimate([*(ends[arm] - ends[PLAIN]).dropna()]) for arm in there[1:]}
+        ends = runs.pivot(index="seed", columns="arm", values=stream.unit)
+        ends = ends / math.log(2.0) if stream.unit == "loss" else ends
+        there = [arm for arm in ARMS if arm in ends]
+        gains = {arm: estimate([*(ends[arm] - ends[there[0]]).dropna()]) for arm in there[1:]}
         sides = dict(zip(gains, holm([*gains.values()]), strict=True))
+        shown.append(runs)
         for arm in there:
-            own, gain = runs[runs.arm == arm], ""
-            if arm in gains:
-                gain = with_interval(gains[arm], signed=True)
-                gain = f"**{gain}**" if sides[arm] in ("lower", "higher") else gain
-            cells = [f"{own[name].mean():,.0f}" for name in ("rows", "cost")]
-            rows.append(
-                [
-                    stream.title if arm == PLAIN else "",
-                    arm,
-                    *cells,
-                    f"{own.rate.iloc[0]:g}",
-                    with_interval(estimate([*ends[arm].dropna()])),
-                    gain,
-                ]
-            )
+            said = with_interval(gains[arm], signed=True) if arm in gains else ""
+            said = f"**{said}**" if sides.get(arm) in ("lower", "higher") else said
+            mean = [f"{runs[runs.arm == arm][name].mean():,.0f}" for name in ("rows", "cost")]
+            error = with_interval(estimate([*ends[arm].dropna()]))
+            title = "" if arm in gains else stream.title
+            rows.append([title, arm, *mean, f"{best[arm]:g}", error, said])
     every = pd.concat(shown)
-    machines = listed(dict.fromkeys(map(machine_of, every.hardware)))
-    said = f"seeds {seeds_of(sorted({*every.seed}))} · {machines}"
+    machines, code = map(machine_of, every.hardware), listed(every.code_version.unique())
+    said = f"{seeds_of(sorted({*every.seed}))} · {listed(dict.fromkeys(machines))} · code {code}"
     head = ("stream, cost", "strategy", "rows read", "cost", "learning rate", "error", "gain")
-    return Table(head, rows, escaped(f"{said} · code {listed(dict.fromkeys(every.code_version))}"))
+    return Table(head, rows, escaped(f"seeds {said}"))
