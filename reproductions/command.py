@@ -14,7 +14,7 @@ from reproductions.auto.study import run_study
 from reproductions.headline import headline
 from reproductions.headline import live as train_live
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.streams import run_streams
+from reproductions.streams import STREAMS, run_streams
 from reproductions.training import Order
 from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, console, find_device
@@ -186,10 +186,11 @@ def main(
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
         order = Order(seeds=seeds or 5, out=folder, **given)
+        part: dict[str, Any] = {"only": _names(only), "arms": _names(arms)}
         if stage == "stream":
-            run_streams(console, order, _names(only), _names(arms))
+            run_streams(console, STREAMS, order, **part)
         else:
-            run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
+            run_study(console, STAGES[stage], order, **part)
 
 
 def _names(given: str | None) -> list[str]:

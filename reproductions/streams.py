@@ -54,9 +54,14 @@ class Stream:
     unit: str = "error"  # or "loss", which tables show in bits per byte
     tuning: int = 2  # seeds that find learning rates
 
+    @property
+    def name(self) -> str:
+        """The name on the command line, and of the file of records."""
+        return self.title.lower().replace(",", "").replace(" ", "-")
+
 
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["streams"]
-STREAMS = {row["title"].lower().replace(",", "").replace(" ", "-"): Stream(**row) for row in _ROWS}
+STREAMS = {stream.name: stream for stream in (Stream(**row) for row in _ROWS)}
 
 
 def deformed(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -152,8 +157,8 @@ def train(stream: Stream, arm: str, rate: float, seed: int, root: Path | None) -
 class Records:
     """The runs of a stream in a folder, a line of JSON each, and how to make what is missing."""
 
-    def __init__(self, name: str, folder: Path, order: Order | None = None) -> None:
-        self.stream, self.path, self.order = STREAMS[name], folder / f"{name}.jsonl", order
+    def __init__(self, stream: Stream, folder: Path, order: Order | None = None) -> None:
+        self.stream, self.path, self.order = stream, folder / f"{stream.name}.jsonl", order
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else ()
         found = map(json.loads, lines)
         self.runs = {(each["arm"], each["rate"], each["seed"]): each for each in found}
@@ -168,7 +173,7 @@ class Records:
             try:
                 made |= train(self.stream, *key, self.order.root)
             except sb.LossError as error:
-                made["diverged"] = str(error)
+                made |= {"error": 100.0, "loss": math.inf, "diverged": str(error)}
             self.runs[key] = made | {"command": self.order.command, **provenance()}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
@@ -186,25 +191,32 @@ class Records:
             grid = sorted([*grid, best / 2 if best == grid[0] else 2 * best])
 
 
-def run_streams(console: Console, order: Order, only: Sequence[str], arms: Sequence[str]) -> None:
+def run_streams(
+    console: Console,
+    streams: Mapping[str, Stream],
+    order: Order,
+    *,
+    only: Sequence[str] = (),
+    arms: Sequence[str] = (),
+) -> None:
     """Train what is missing, a seed of each strategy after the other, and print the table."""
-    names = [find_name("stream", each, STREAMS) for each in only] or STREAMS
+    names = [find_name("stream", each, streams) for each in only] or streams
     for name in names if order.trains else ():
-        records = Records(name, order.out, order)
+        records = Records(streams[name], order.out, order)
         # No deformed image and no text comes twice, so `unique` changes nothing there.
         fits = [arm for arm in ARMS if "unique" not in arm or records.stream.data == "kdd99"]
         rates = {arm: records.rate(arm) for arm in fits if arm in (arms or fits)}
         for seed in range(FIRST_SEED, FIRST_SEED + order.seeds):
             for arm, rate in rates.items():
                 records.end(arm, rate, seed)
-    console.print(table_of(order.out))
+    console.print(table_of(order.out, streams))
 
 
-def table_of(folder: Path) -> Table:
+def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
     """Return what each strategy reads, costs and gains on each stream."""
     rows, shown = list[list[str]](), list[pd.DataFrame]()
-    for name, stream in STREAMS.items():
-        records = Records(name, folder)
+    for stream in streams.values():
+        records = Records(stream, folder)
         best = {arm: records.rate(arm) for arm in ARMS}
         runs = [each for each in records.runs.values() if each["rate"] == best[each["arm"]]]
         runs = pd.DataFrame([each for each in runs if each["seed"] not in TUNING_SEEDS])
