@@ -48,22 +48,14 @@ def auto(*, trim: bool = False, stream: bool = False, schedule: Schedule | None 
     """Skip most examples that the model has learned, and drop examples whose labels look wrong.
 
     You need not choose a rate. An example is kept with probability `2 * e`, clamped to [0.1, 1].
-    Its error `e` is `1 - exp(-loss)`, of the higher of its last two training losses, since one
-    lucky guess is not learned yet. So it is skipped only if the model gives its label a probability
-    above 1/2. After being skipped for ten epochs, an example is trained on again.
+    Its error `e` is `1 - exp(-loss)`, of the higher of its last two training losses. After being
+    skipped for ten epochs, an example is trained on again. Errors below 1/2 are raised in a class
+    with more than half of all examples, which is easily guessed, and more and more as training goes
+    on: after nine visits of the average example, nothing is skipped but what is dropped.
 
-    In two cases, errors below 1/2 are raised for this formula, so fewer examples are skipped.
-    First, errors in a class with more than half of all examples, which is easily guessed, are
-    multiplied by `0.5 / (1 - share)`, up to 1/2, where `share` is the class's share of the
-    examples. Then an error becomes `(2 * e) ** p / 2`, where `p` falls from 1 to 0 as training goes
-    on. It is 0 once the average example has been trained on nine times, not counting examples that
-    never were: the model then knows most by heart, and the others are mostly noise.
-
-    An example is dropped if its last two losses reach a limit, as is typical of wrong labels. The
-    limit is the lowest loss, of 524,288 random examples if there are more, at or above which less
-    than one example in twenty *recovers*: its next loss is at most ln 2 (a probability of 1/2). No
-    example is dropped before half of all examples, and half of its class, have such a loss. Each
-    epoch tries another tenth of the dropped examples again, to see whether they recover.
+    An example is dropped if its last two losses are so high that, of examples with such losses,
+    less than one in twenty has a next loss of at most ln 2 (a probability of 1/2). Each epoch tries
+    another tenth of the dropped examples again. The page "auto, the default" tells the whole rule.
 
     There are no extra forward passes, skipped examples are not loaded, and all kept examples have
     the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
@@ -74,13 +66,12 @@ def auto(*, trim: bool = False, stream: bool = False, schedule: Schedule | None 
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
             Their share is `SelectiveLoader.wrong_labels`, if it is clear (`WrongShare.is_clear`).
-            None is dropped of a class until half of its right labels have a loss of at most ln 2.
             Use `trim` with label smoothing (of 0.3, say): without, a model learns wrong labels by
             heart.
-        stream: whether examples have no index, and come once. Then each is scored by a forward
-            pass, and its error is that of its loss alone, never raised. None is dropped. The
-            default `schedule` scores and skips while more than two thirds would be skipped, since
-            scoring costs a third of training. Until then, everything is trained on.
+        stream: whether examples have no index and come once. Each is then scored by a forward pass,
+            a third of the cost of training on it, and its error is that of this loss, never raised.
+            None is dropped. By default, everything is trained on while two thirds or less of the
+            recent examples would be skipped.
         schedule: when to skip; by default from the second epoch on.
     """
     selector = Confident(FLOOR, correction=0.0)
