@@ -28,6 +28,7 @@ from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.records.provenance import machine_of, provenance
 
 TUNING_SEEDS, FIRST_SEED = range(900, 1000), 1600
+DIVERGED = 30.0  # per cent, the least error of a run that counts as diverged
 SHARE = 0.4  # that `random` keeps. It then costs about what `auto` costs on all of KDD-99
 PLAIN, OURS = sb.traditional(), sb.auto(stream=True)
 ARMS = {PLAIN.name: PLAIN, "random": PLAIN, "auto": OURS, "unique": PLAIN, "unique+auto": OURS}
@@ -182,11 +183,17 @@ class Records:
         return error if math.isfinite(error) else math.inf
 
     def rate(self, arm: str) -> float:
-        """Return the best learning rate. The grid grows, at most twice, while it is at an edge."""
+        """Return the best learning rate. The grid grows, at most twice, while it is at an edge.
+
+        A rate is left out if a run at twice this rate diverged, since other seeds then diverge at
+        this one.
+        """
         grid, seeds = [*self.stream.rates], TUNING_SEEDS[: self.stream.tuning]
         while True:
-            best = min(grid, key=lambda rate: sum(self.end(arm, rate, seed) for seed in seeds))
-            if grid[0] < best < grid[-1] or len(grid) > len(self.stream.rates) + 1:
+            ends = {rate: [self.end(arm, rate, seed) for seed in seeds] for rate in grid}
+            calm = [rate for rate in grid if max(ends.get(2 * rate, [0.0])) < DIVERGED]
+            best = min(calm or grid, key=lambda rate: sum(ends[rate]))
+            if best not in (grid[0], grid[-1]) or len(grid) > len(self.stream.rates) + 1:
                 return best
             grid = sorted([*grid, best / 2 if best == grid[0] else 2 * best])
 

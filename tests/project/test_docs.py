@@ -205,7 +205,7 @@ def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_tra
 
 def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
     torch.manual_seed(0)
-    (lines,) = examples_of("auto")
+    lines, _ = examples_of("auto")
     inputs = torch.randn(256, 2)
     data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
     names = names_of(data, nn.Linear(2, 2), batch_size=16, rate=1.0)
