@@ -21,9 +21,9 @@ import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
-from reproductions.auto.protocol import STAGES
+from reproductions.auto.protocol import OURS, STAGES
 from reproductions.auto.results import Results, judged, read_results
-from reproductions.auto.study import adds_up, by_job, by_kind, compose, counts, made_of, summed
+from reproductions.auto.study import adds_up, by_job, by_kind, compose, counts, made_of
 from reproductions.drawing import save
 from reproductions.headline import draw_learned
 from reproductions.papers import committed, figures_at, gather
@@ -39,14 +39,13 @@ from selective_backprop_lab.report.panels import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-SMALLER = "traditional+progressive"
 INSTEAD = {
     "auto": "`auto`",
     "traditional+smoothing-0.3": "label smoothing by 0.3",
     "auto+smoothing-0.3": "**`auto` and label smoothing**",
     "traditional+robust-loss": "generalised cross-entropy, q = 0.3",
     "traditional+trimming": "without the fifth of each batch with the highest losses",
-    SMALLER: "images of half the side in the first third",
+    "traditional+progressive": "images of half the side in the first third",
     "random-backprop": "a random third of the examples",
     "reseeded": "other random seeds: what chance does",
 }
@@ -75,7 +74,7 @@ def methods(folders: str) -> str:
             change = ""
             if gain := own_gains.get(label):
                 change = with_interval(gain.change, signed=True)
-                change += f" **{gain.verdict}**" if gain.verdict != "level" else ""
+                change += f" **{gain.verdict}**" if gain.verdict in ("gains", "loses") else ""
             row = cells.setdefault(label, [label])
             row += [f"{final_error(own).mean:.2f}", change]
     every = pd.concat(found)
@@ -103,9 +102,6 @@ def instead(results: list[Results]) -> Table:
     table = counts(results)
     said = {row[0]: row[1:] for row in table.rows}
     rows = [(words, *said[arm]) for arm, words in INSTEAD.items() if arm in said]
-    if timed := judged(results, SMALLER, Results.gain_in_time):
-        after = 1 + next(place for place, row in enumerate(rows) if row[0] == INSTEAD[SMALLER])
-        rows.insert(after, ("the same, at the same CPU time", *summed(timed)))
     title = "What auto gains, what you could do instead, and both"
     return Table(("you train with", *table.columns[1:]), rows, title)
 
@@ -124,7 +120,7 @@ def of_stage(*parts: Callable[[list[Results]], Table | str]) -> Callable[[str], 
 
 def draw_gains(path: Path) -> None:
     """Draw the README's picture: the gain of `auto` in each job, with its interval, sorted."""
-    found = ((job, job.results.change(job.length)) for job in judged(results_of("confirm")))
+    found = ((job, job.results.change(OURS, job.length)) for job in judged(results_of("confirm")))
     jobs = sorted(found, key=lambda each: each[1].mean)
     colours = {"gains": "#009e73", "level": "#9a9a9a", "loses": "#d55e00"}
     with matplotlib.rc_context({**SETTINGS, "font.size": 8.5}):

@@ -86,15 +86,6 @@ Out = Annotated[
         "and records/study.",
     ),
 ]
-Hours = Annotated[
-    float | None,
-    option(
-        "H",
-        "End every run of figures after this many hours of training (in the paper 12, and 96 on "
-        "SVHN). Runs that prune a data set keep their epochs.",
-        min=0.0,
-    ),
-]
 _PART = "Figures and tables show only these; the study's page shows all records."
 Only = Annotated[
     str | None,
@@ -122,7 +113,6 @@ def main(
     names: Names,
     scale: ScaleOption = ScaleName.SMALL,
     seeds: Seeds = None,
-    hours: Hours = None,
     only: Only = None,
     arms: Arms = None,
     epochs: Epochs = None,
@@ -175,7 +165,7 @@ def main(
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
     if lists or named:
         place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
-        whole = SCALES[scale].lasting(epochs).ending_after(hours)
+        whole = SCALES[scale].lasting(epochs)
         figures = papers.find_figures(named or ["all"], whole)
         part, kept = papers.limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):

@@ -8,7 +8,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.budget import Budget, ScheduleBasis
+from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Precision, Rates, Recipe
@@ -94,7 +94,6 @@ class Setting:
     evaluations: int = 12  # per run
     falls: tuple[float, ...] = ()  # of the paper's accelerated schedule, if it has one
     learning_rates: Mapping[str, float] = field(default_factory=dict)  # of tuned strategies, by key
-    hours: float | None = None  # after which training ends; None: after the recipe's epochs
 
     @property
     def guessing(self) -> float:
@@ -109,8 +108,6 @@ class Setting:
     @property
     def length(self) -> Budget:
         """The length of every run."""
-        if self.hours is not None:
-            return Budget("seconds", 3600 * self.hours)
         return Budget("epochs", float(self.recipe.epochs))
 
     @property
@@ -186,14 +183,6 @@ class Scale:
         """Return whether an arm is asked for."""
         return not self.arms or arm.strategy in self.arms
 
-    def ending_after(self, hours: float | None) -> "Scale":
-        """Return a scale whose runs end after so many hours of training; None changes nothing.
-
-        They follow the schedule of the recipe's epochs, as far as they come. Runs of the Diet-SB
-        poster keep their epochs.
-        """
-        return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
-
     def lasting(self, epochs: int | None) -> "Scale":
         """Return a scale of runs of so many epochs, but for young nets; None changes nothing."""
         if epochs is None:
@@ -257,7 +246,6 @@ def plan(
         ),
         seed=0,
         length=setting.length,
-        lr_follows=ScheduleBasis.RUN if setting.hours is None else ScheduleBasis.CANDIDATES,
         evaluations=setting.evaluations,
         limit=setting.limit,
         composition=Composition(noise=noise),

@@ -17,7 +17,7 @@ from reproductions.settings import EXAMPLES, Published, Scale, Setting
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.recipe import Precision, Rates, Recipe, find_recipe
 
-OTHER_NETS = ("resnet18", "densenet_121", "mobilenet_v2")  # of the paper's appendix A.3
+OTHER_NETS = ("resnet18", "mobilenet_v2")  # of the paper's appendix A.3
 _FIGURES = ("fig-6", "fig-7", "table-1", "fig-10")  # of a scale that names none
 _ROWS = tomllib.loads(Path(__file__).with_name("scales.toml").read_text(encoding="utf-8"))
 TUNED: Mapping[str, Mapping[str, float]] = _ROWS["tuned"]

@@ -1,7 +1,6 @@
-"""The planned length of a run, and what its learning-rate schedule follows."""
+"""The planned length of a run."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 _NOUNS = {
     "epochs": ("epoch", "epochs"),
@@ -28,35 +27,10 @@ class Budget:
         """The unit of the length as a noun: `passes`, or `pass` for 1."""
         return _NOUNS[self.unit][int(self.value != 1)]
 
+    @property
+    def followed(self) -> str:
+        """What schedules follow in a run of this length, in the words of a record."""
+        return _FOLLOWED[self.unit]
+
     def __str__(self) -> str:
         return f"{self.value:g} {self.noun}"
-
-
-class ScheduleBasis(StrEnum):
-    """What a learning-rate schedule follows."""
-
-    # The fraction of the run that is done, so all strategies go through the whole schedule. It is
-    # counted in candidate batches if the run's length is in epochs, else in the budget spent.
-    RUN = "run"
-    # The examples that came up for training, trained on or not, as in many published comparisons.
-    # The schedule ends where traditional training of the run's length ends or, with a budget in
-    # seconds, after the recipe's epochs. After its end, the last learning rate stays.
-    CANDIDATES = "candidates"
-
-
-def basis_words(basis: ScheduleBasis, length: Budget, epochs: int) -> str:
-    """Return what the schedule follows, in the words of a record."""
-    if basis is ScheduleBasis.RUN:
-        return _FOLLOWED[length.unit]
-    of_epochs = f" of {epochs} epochs" if length.unit == "seconds" else ""
-    return f"share of traditional {basis}{of_epochs}"
-
-
-def schedule_note(words: str) -> str | None:
-    """Return what a reader must know about a schedule, described by `words`; None if nothing."""
-    if not words.startswith("share of traditional "):
-        return None
-    return (
-        f"The learning rate follows the {words}: an arm that makes fewer of them ends before its "
-        "schedule, and an arm that makes more continues at the last learning rate."
-    )

@@ -1,13 +1,14 @@
 """The strategies that can be compared, by name."""
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.losses import Loss, focal, generalised, trimmed
-from selective_backprop_lab.names import find_name
+from selective_backprop_lab.names import find_name, find_object, is_import_path
 from selective_backprop_lab.preparation import (
     Preparation,
     TrainingSetup,
@@ -278,7 +279,7 @@ DEFAULT_STRATEGIES = "traditional,random-backprop,random-scored,selective-backpr
 def find_strategy(name: str) -> LabStrategy:
     """Return the strategy of a name."""
     base, *treatments = _canonical(name).split("+")
-    found = STRATEGIES[base]
+    found = _own(base) if is_import_path(base) else STRATEGIES[base]
     if len({*treatments}) < len(treatments):
         raise sb.ConfigurationError(f"{name}: give each treatment only once")
     for each in treatments:
@@ -293,9 +294,39 @@ def find_strategy(name: str) -> LabStrategy:
 
 
 @cache
+def _own(path: str) -> LabStrategy:
+    found = find_object(path, kind="strategy", needed="an sb.Strategy, or a function that makes it")
+    if isinstance(found, sb.Strategy):
+        return _arm(lambda given: found)
+    known = [each.name for each in fields(StrategyOptions)]
+    parameters = inspect.signature(found).parameters.values()
+    options = [each.name for each in parameters if each.name in known]
+    if unknown := [
+        each for each in parameters if each.name not in known and each.default is each.empty
+    ]:
+        raise sb.ConfigurationError(
+            f"the strategy {path!r} asks for {unknown[0]}, but can have only {', '.join(known)}; "
+            "give other parameters a default"
+        )
+
+    def make(given: StrategyOptions) -> sb.Strategy:
+        made = found(**{name: getattr(given, name) for name in options})
+        if not isinstance(made, sb.Strategy):
+            raise sb.ConfigurationError(
+                f"the strategy {path!r} is {made!r:.80}, not an sb.Strategy; return one"
+            )
+        return made
+
+    return _arm(make, *options)
+
+
+@cache
 def _canonical(name: str) -> str:
     typed, *treatments = name.split("+")
-    base = find_name("strategy", typed, STRATEGIES)
+    base = typed
+    if not is_import_path(typed):
+        more = "; module:name is your own"
+        base = find_name("strategy", typed, STRATEGIES, more=more)
     more = [find_name("treatment", each, TREATMENTS) for each in treatments]
     return "+".join([base, *more])
 

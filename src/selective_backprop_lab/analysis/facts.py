@@ -7,7 +7,7 @@ import pandas as pd
 
 from selective_backprop_lab.analysis.comparison import DATA, OF_THE_ARM, arms, as_text, lengths
 from selective_backprop_lab.analysis.queries import BASELINE, counted, metered
-from selective_backprop_lab.budget import Budget, schedule_note
+from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import each_run, runs_of
 
 _NOT_THE_RECIPE = OF_THE_ARM | {*DATA, "model"}
@@ -74,14 +74,12 @@ def data_words(comparison: pd.DataFrame) -> str:
 def notes(comparison: pd.DataFrame) -> list[str]:
     """Say what differs between the runs, what is missing or unusual, and what is left out."""
     runs = runs_of(comparison).sort_index()
-    paced = dict.fromkeys(as_text(config.get("schedules_follow")) for config in runs.config)
     return [
         *(
             f"The runs do not share one recipe: {_spoken(key)} is {listed(values)}."
             for key, values in _differing(runs).items()
         ),
         *origins(runs),
-        *filter(None, map(schedule_note, paced)),
         *_metered(comparison),
         *_missing(comparison),
     ]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.names import find_function, find_name, is_import_path
+from selective_backprop_lab.names import find_name, find_object, is_import_path
 from selective_backprop_lab.nets import published
 from selective_backprop_lab.nets.published import Images, Logits, step
 from selective_backprop_lab.nets.transformers import ByteLM, vision_transformer
@@ -123,7 +123,6 @@ MODELS: Mapping[str, ModelFactory] = {
     "resnet18_narrow": partial(published.resnet18, width=16),
     "wide_resnet_28_10": published.wide_resnet,
     "wide_resnet_16_8": partial(published.wide_resnet, depth=16, width=8, dropout=0.4),
-    "densenet_121": published.densenet,
     "mobilenet_v2": published.mobilenet_v2,
     "googlenet": published.googlenet,
     "googlenet_narrow": partial(published.googlenet, width=0.25),
@@ -143,7 +142,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """
     name = model_name(name)
     needed = "a function of (channels_in, classes, image_size)"
-    factory = MODELS.get(name) or find_function(name, kind="model", needed=needed)
+    factory = MODELS.get(name) or find_object(name, kind="model", needed=needed)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
         wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
         raise sb.ConfigurationError(

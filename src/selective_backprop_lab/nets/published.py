@@ -1,4 +1,4 @@
-"""Published nets for small images: ResNets, DenseNets, GoogLeNet and MobileNetV2."""
+"""Published nets for small images: ResNets, GoogLeNet and MobileNetV2."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,52 +196,6 @@ class _WideBlock(nn.Module):
         # A shortcut that changes the shape begins after the shared activation.
         past = images if self.shortcut is None else self.shortcut(ready)
         return past + self.inner(ready)
-
-
-def densenet(
-    channels_in: int,
-    classes: int,
-    image_size: int = 32,
-    *,
-    width: int = 32,
-    depth: Sequence[int] = (6, 12, 24, 16),
-) -> nn.Module:
-    """Make a DenseNet with bottlenecks and compression (BC), whose stem is one 3 x 3 convolution.
-
-    Each layer adds `width` channels (the growth rate k of the paper). `depth` is the number of
-    layers in each block. 6, 12, 24 and 16 layers of width 32 are DenseNet-121, which has 7.0
-    million parameters for 10 classes.
-
-    Source:
-        Huang et al. 2017, arXiv:1608.06993. Jiang et al. 2019 trained this DenseNet-121, from
-        Kuang's pytorch-cifar.
-    """
-    channels = 2 * width
-    features: list[nn.Module] = [convolution(channels_in, channels)]
-    for number, layers in enumerate(depth):
-        if number:
-            features += [*activated(channels), convolution(channels, channels // 2, 1)]
-            features.append(nn.AvgPool2d(2))
-            channels //= 2
-        for _ in range(layers):
-            features.append(_DenseLayer(channels, width))
-            channels += width
-    return Classifier([*features, *activated(channels)], channels, classes, he=False)
-
-
-class _DenseLayer(nn.Module):
-    def __init__(self, channels_in: int, width: int) -> None:
-        super().__init__()
-        narrow = 4 * width
-        self.inner = nn.Sequential(
-            *activated(channels_in),
-            convolution(channels_in, narrow, 1),
-            *activated(narrow),
-            convolution(narrow, width),
-        )
-
-    def forward(self, images: Images) -> Features:
-        return torch.cat([images, self.inner(images)], dim=1)
 
 
 # Channels of a module's branches: 1 x 1; the reduction before 3 x 3, and 3 x 3; the reduction

@@ -2,19 +2,16 @@
 
 import base64
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.figure import Figure
 from PIL import Image
 
 from selective_backprop_lab.analysis.comparison import is_crowd, measure_of
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import facts, headline
 from selective_backprop_lab.analysis.findings import conclusion
 from selective_backprop_lab.analysis.queries import counted
@@ -23,7 +20,7 @@ from selective_backprop_lab.records.example_history import EXTREMES, ExampleHist
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.report.figures import differences, drawn, overview
-from selective_backprop_lab.report.panels import FAINT, SETTINGS, Style, styles
+from selective_backprop_lab.report.panels import styles
 
 
 def write_report(
@@ -36,7 +33,6 @@ def write_report(
 ) -> None:
     """Write the report of a comparison, with the seconds of `axis` and examples' histories."""
     kept, without = kept_histories(comparison, histories or {})
-    look = styles(comparison)
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -55,11 +51,9 @@ def write_report(
         overview=overview(comparison, axis),
         is_crowd=is_crowd(comparison),
         numbers=comparison_table(comparison, axis),
-        colours=[style.colour for style in look.values()],
+        colours=[style.colour for style in styles(comparison).values()],
         kept=kept,
         without=without,
-        classes=draw_classes(kept, look),
-        most_classes=CLASSES,
         gallery=gallery(kept) if kept else None,
         facts=facts(comparison),
         commands=comparison.sort_index().command.unique(),
@@ -74,8 +68,6 @@ def write_report(
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
 """The histories of the examples, by the arm's label and the seed."""
 _MOST_RUNS = 12  # with more runs, a page shows the examples of only the first seed of each arm
-CLASSES = 20  # the most rows that a reader can compare
-_ALL = 99.9  # percent; from here on, everything was trained on
 
 
 def kept_histories(
@@ -101,18 +93,6 @@ def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
         for label, own in kept.items()
         for seed, history in list(own.items())[: 1 if several else None]
     ]
-
-
-def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
-    """Return how often the examples of each class were trained on, in percent of all passes."""
-    shares = []
-    for history in histories:
-        classes = len(history.class_name)
-        trained = np.bincount(history.label, weights=history.selected, minlength=classes)
-        chances = history.passes * np.bincount(history.label, minlength=classes)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shares.append(100.0 * trained / chances)
-    return [estimate(column) for column in np.transpose(shares).tolist()]
 
 
 def gallery(kept: Kept) -> dict[str, Any]:
@@ -165,49 +145,3 @@ def portraits(histories: Sequence[ExampleHistory]) -> dict[int, Image.Image]:
             history.portrait_index.tolist(), history.portrait_image, strict=True
         )
     }
-
-
-def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return the `count` classes in which strategies differ most, in the order of the classes."""
-    known = np.nan_to_num([[share.mean for share in own] for own in shares])
-    # Shares are compared relative to how much a strategy selects in all.
-    in_all = known.mean(axis=1, keepdims=True)
-    relative = known / np.where(in_all > 0, in_all, 1.0)
-    apart = np.ptp(relative, axis=0)
-    if len(relative) == 1:
-        known_one = np.isfinite([share.mean for share in shares[0]])
-        apart = np.where(known_one, np.abs(relative[0] - 1.0), 0.0)
-    return sorted(np.argsort(-apart, kind="stable")[:count].tolist())
-
-
-def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
-    """Draw how much of each class was trained on, for strategies that left out something."""
-    found = {label: class_shares(own.values()) for label, own in kept.items()}
-    found = {label: own for label, own in found.items() if any(each.mean < _ALL for each in own)}
-    if not found:
-        return None
-    names = examined(kept)[0][-1].class_name
-    rows = widest_classes([*found.values()], CLASSES)
-    with matplotlib.rc_context(SETTINGS):
-        height = 1.2 + (0.15 + 0.1 * len(found)) * len(rows)
-        figure = Figure(figsize=(8, height), layout="constrained")
-        axes = figure.subplots()
-        for position, (label, share) in enumerate(found.items()):
-            means = np.array([share[row].mean for row in rows])
-            halves = np.array([share[row].half_width for row in rows])
-            places = np.arange(len(rows)) + 0.7 * ((position + 0.5) / len(found) - 0.5)
-            # Intervals are cut off below 0 and above 100; a mean may exceed 100.
-            bars = np.nan_to_num(np.minimum(halves, [means, np.maximum(0.0, 100.0 - means)]))
-            colour, hollow = look[label].colour, look[label].dash != "solid"
-            dot: dict[str, Any] = {
-                "color": colour,
-                "markerfacecolor": "white" if hollow else colour,
-            }
-            axes.errorbar(means, places, xerr=bars, fmt="o", elinewidth=1, label=label, **dot)
-        axes.set_yticks(range(len(rows)), [names[row] for row in rows])
-        axes.invert_yaxis()
-        axes.set_xlim(left=0)
-        axes.set_xlabel("trained on, of 100 chances")
-        axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
-        axes.legend(frameon=False, fontsize=7.5)
-    return figure

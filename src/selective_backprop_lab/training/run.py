@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 import selective_backprop as sb
-from selective_backprop_lab.budget import ScheduleBasis
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
@@ -325,7 +324,7 @@ class TrainingRun:
                 # loader counts in the same way if the run's length is in epochs.
                 self.meter.updates += 1
                 self.meter.trained += len(targets)
-                learning_rate = self.config.recipe.learning_rate_at(self._schedule_share())
+                learning_rate = self.config.recipe.learning_rate_at(self.progress)
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
@@ -369,14 +368,6 @@ class TrainingRun:
             return (selection.weights * rows).mean()
         weights = selection.weights * self._class_weights[targets]
         return (weights * rows).mean() / weights.mean()
-
-    def _schedule_share(self) -> float:
-        config = self.config
-        if config.lr_follows is ScheduleBasis.RUN:
-            return self.progress
-        timed = config.length.unit == "seconds"
-        epochs = config.recipe.epochs if timed else config.length.value
-        return self.loader.stats.candidates / (epochs * len(self.data.train_labels))
 
     def _count_classes(self) -> None:
         if self._recent and not self.data.is_text:

@@ -8,7 +8,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.budget import Budget, ScheduleBasis, basis_words
+from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.preparation import Preparation
@@ -39,7 +39,6 @@ class RunConfig:
     anew: bool = False  # whether the run's seed redistributes the data and draws the composition
     held_out: bool = False  # whether to test on examples that are held out of the training data
     pretrained: str | None = None  # data that the net is first trained on; None for no pretraining
-    lr_follows: ScheduleBasis = ScheduleBasis.RUN  # selection always follows the run
     probes: tuple[Probe, ...] = ()  # they do not affect training, and are not in `description`
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class RunConfig:
             "strategy": {"name": self.arm, **options},
             **lasting,
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
-            "schedules_follow": basis_words(self.lr_follows, length, self.recipe.epochs),
+            "schedules_follow": length.followed,
             "evaluations": self.evaluations,
         }
 
@@ -142,7 +141,8 @@ class RunConfig:
 
     @property
     def _files(self) -> dict[str, str]:
-        return _files(model=self.recipe.model, data=self.recipe.data)
+        own = self.arm.partition("+")[0]
+        return _files(model=self.recipe.model, data=self.recipe.data, strategy=own)
 
 
 def _altered(config: RunConfig, **fields: Any) -> RunConfig:
@@ -163,7 +163,6 @@ def _chosen(config: RunConfig, strategy: LabStrategy) -> Mapping[str, Any]:
         anew=False,
         held_out=False,
         pretrained=None,
-        lr_follows=ScheduleBasis.RUN,
     )
     chosen = _differing(config.description(), usual.description())
     revision = {"revision": strategy.revision} if strategy.revision > 1 else {}

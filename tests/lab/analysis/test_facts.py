@@ -76,17 +76,6 @@ def test_what_the_data_are_made_of_is_named_with_them_and_not_in_the_recipe(conf
     assert facts(comparison)["recipe"] == "rate 0.5"
 
 
-def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_unusual():
-    usual = fixture_comparison([fixture_run(config={"schedules_follow": "candidates seen"})])
-    assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"
-    assert notes(usual) == []
-    config = {"schedules_follow": "share of traditional updates"}
-    [note] = notes(
-        fixture_comparison([fixture_run(config=config), fixture_run(seed=1, config=config)])
-    )
-    assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
-
-
 def prepared(arm, *costs, **changes):
     """Runs of one arm, of which each spent so much before it trained."""
     return [

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop_lab.nets.models import MODELS, make_model, take_over
 from selective_backprop_lab.nets.published import (
-    densenet,
     googlenet,
     mobilenet_v2,
     resnet18,
@@ -118,7 +117,6 @@ PUBLISHED = {
     "resnet18": (11_173_962, 11_220_132),
     "wide_resnet_28_10": (36_479_194, 36_536_884),
     "wide_resnet_16_8": (10_961_370, 11_007_540),
-    "densenet_121": (6_956_298, 7_048_548),
     "mobilenet_v2": (2_296_922, 2_412_212),
     "googlenet": (6_166_250 - 7_904, 6_258_500 - 7_904),
     "vit_small": (21_341_578, 21_376_228),
@@ -127,7 +125,6 @@ SMALL = {
     "resnet8": partial(resnet20, depth=8),
     "resnet18": partial(resnet18, width=16),
     "wide_resnet": partial(wide_resnet, depth=10, width=2),
-    "densenet": partial(densenet, depth=(2, 4, 4, 2), width=8),
     "mobilenet_v2": partial(mobilenet_v2, width=0.25),
     "googlenet": partial(googlenet, width=0.25),
 }

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from statistics import fmean
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,15 +13,11 @@ from fixture_runs import fixture_comparison, fixture_history, fixture_run, fixtu
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.report import report as _report
 from selective_backprop_lab.report.panels import styles
 from selective_backprop_lab.report.report import (
-    class_shares,
-    draw_classes,
     gallery,
     kept_histories,
-    widest_classes,
     write_report,
 )
 
@@ -169,14 +164,12 @@ def test_partial_and_odd_sets_get_a_report(report, runs):
     assert "How to read this" in report(runs, whole=True).text
 
 
-def test_with_histories_a_page_shows_classes_and_examples(report):
+def test_with_histories_a_page_shows_examples(report):
     runs, histories = located(*runs_of(10))
     page = report(runs, histories=histories)
-    assert [title.split()[1] for title in page.figures][2:] == ["much"]
     runs = [summary for tag, summary in page.elements if tag == "details"]
     assert len(runs) == 1 + 6
     assert sum("open" in each for each in runs) == 1
-    assert "How much of each class" in page.text
     assert ".examples.npz" not in page.text
     faces = [a for a in page.of("span") if a.get("role") == "img"]
     assert len(faces) == 6 * 12
@@ -218,42 +211,6 @@ def kept_of(arms=("traditional", "top-k"), seeds=2, **changes):
     histories = {run.path: fixture_history(**changes) for run in runs}
     kept, _ = kept_histories(comparison, histories)
     return kept, styles(comparison)
-
-
-def test_the_share_of_a_class_is_what_counting_its_examples_gives():
-    history = fixture_history()
-    other = fixture_history(selected=np.full(12, 2, np.int32))
-    found = class_shares([history, other])
-    for number in range(3):
-        shares = []
-        for each in (history, other):
-            own = [i for i in range(12) if each.label[i] == number]
-            trained = sum(int(each.selected[i]) for i in own)
-            shares.append(100 * trained / (each.passes * len(own)))
-        assert found[number].mean == pytest.approx(fmean(shares))
-        assert found[number].seeds == 2
-    assert class_shares([other])[0].mean == 50.0
-
-
-def test_intervals_of_shares_end_where_there_is_nothing():
-    seeds = [fixture_history(passes=2.0, selected=np.full(12, n, np.int32)) for n in (2, 0, 1)]
-    _, look = kept_of()
-    [axes] = draw_classes({"top-k": dict(enumerate(seeds))}, look).axes
-    (bars,) = axes.containers
-    assert [*bars.lines[0].get_xdata()] == [50.0] * 3
-    for segment in bars.lines[2][0].get_segments():
-        assert [end[0] for end in segment] == [0.0, 100.0]
-
-
-def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
-    def arm(*means):
-        return [Estimate(mean, math.nan, 1) for mean in means]
-
-    # The second arm selects half as much of everything, which is no difference between classes.
-    shares = [arm(20, 20, 20, 20), arm(10, 6, 10, 14)]
-    assert widest_classes(shares, 2) == [1, 3]
-    assert widest_classes(shares[1:], 1) == [1]
-    assert widest_classes(shares, 9) == [0, 1, 2, 3]
 
 
 def test_the_gallery_says_of_each_example_what_its_history_says():

@@ -1,8 +1,6 @@
 """Runs that end when a cost, or a number of seconds, is spent."""
 
 import math
-import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +21,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import selective_backprop as sb
 from selective_backprop_lab import meter as metering
-from selective_backprop_lab.budget import ScheduleBasis, schedule_note
 from selective_backprop_lab.recipe import Rates
 from selective_backprop_lab.training import run as runs
 from selective_backprop_lab.training.run import TrainingRun
@@ -119,11 +116,10 @@ def learning_rates():
     handle.remove()
 
 
-def paced(arm, follows, **length):
+def paced(arm, **length):
     """A plan whose learning rate falls along half a cosine, so that it tells how far it is."""
     recipe = {"rates": Rates.COSINE, "learning_rate": 0.1}
-    plan = fixture_plan(arm, rate=1 / 3, recipe=recipe, evaluations=2, **length)
-    return replace(plan, lr_follows=follows)
+    return fixture_plan(arm, rate=1 / 3, recipe=recipe, evaluations=2, **length)
 
 
 def along_the_cosine(shares):
@@ -132,42 +128,6 @@ def along_the_cosine(shares):
 
 # Windows of 192: with what the epochs before left over, each epoch's third batch fills one.
 @pytest.mark.parametrize("arm", THIRD)
-@pytest.mark.parametrize(
-    ("follows", "shares"),
-    [
-        (ScheduleBasis.RUN, [3 / 12, 7 / 12, 11 / 12]),
-        (ScheduleBasis.CANDIDATES, [192 / 600, 392 / 600, 592 / 600]),
-    ],
-)
-def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows, shares):
-    carry_out(paced(arm, follows, epochs=3), few_digits(200))
-    assert learning_rates == along_the_cosine(shares)
-
-
-@pytest.mark.parametrize("epochs", [2, 8])
-def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
-    monkeypatch, learning_rates, epochs
-):
-    clock = MeteredClock(monkeypatch)
-    model = name_watched(monkeypatch, clock.tick)
-    timed = paced("traditional", ScheduleBasis.CANDIDATES, seconds=6.0, model=model)
-    carry_out(replace(timed, recipe=replace(timed.recipe, epochs=epochs)))
-    shares = [batch / (4 * epochs) for batch in range(1, 7)]  # of four an epoch, one a second
-    assert learning_rates == along_the_cosine(shares)
-
-
-def test_a_record_says_what_the_learning_rate_followed():
-    def said(follows, **length):
-        return paced("traditional", follows, **length).description()["schedules_follow"]
-
-    for unit, usual in {
-        "epochs": "candidates seen",
-        "cost": "cost spent",
-        "seconds": "seconds spent",
-    }.items():
-        assert said(ScheduleBasis.RUN, **{unit: 3.0}) == usual
-        assert schedule_note(usual) is None
-        words = said(ScheduleBasis.CANDIDATES, **{unit: 3.0})
-        assert words.startswith("share of traditional candidates")
-        assert words in schedule_note(words)
-    assert re.search(r"candidates of \d+ epochs", words)
+def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm):
+    carry_out(paced(arm, epochs=3), few_digits(200))
+    assert learning_rates == along_the_cosine([3 / 12, 7 / 12, 11 / 12])
