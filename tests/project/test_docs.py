@@ -108,7 +108,7 @@ def test_a_loop_without_copies_trains_on_each_example_once(capsys):
     rows = torch.arange(60) % 20
     data = TensorDataset(torch.randn(20, 4)[rows], rows % 3)
     names = names_of(data, nn.Linear(4, 3), batch_size=5)
-    (example,) = examples_of("copies")
+    example, _ = examples_of("copies")
     exec(example, names)
     assert sum(len(targets) for _, targets in names["loader"]) == 20
     assert "40 of 60" in capsys.readouterr().out
