@@ -27,6 +27,7 @@ from reproductions.auto.study import adds_up, by_job, by_kind, compose, counts, 
 from reproductions.drawing import save
 from reproductions.headline import draw_learned
 from reproductions.papers import committed, figures_at, gather
+from reproductions.streams import table_of
 from selective_backprop_lab.analysis.comparison import arms, compared
 from selective_backprop_lab.analysis.facts import facts, notes
 from selective_backprop_lab.analysis.findings import conclusion, gains
@@ -150,6 +151,7 @@ TABLES = {
     "rivals": of_stage(counts, made_of),
     "instead": of_stage(instead),
     "adds": of_stage(adds_up),
+    "streams": lambda folder: table_of(ROOT / folder).to_markdown(),
     **OF_BENCHMARKS,
 }
 

@@ -14,6 +14,7 @@ from reproductions.auto.study import run_study
 from reproductions.headline import headline
 from reproductions.headline import live as train_live
 from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.streams import STREAMS, run_streams
 from reproductions.training import Order
 from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, console, find_device
@@ -23,7 +24,7 @@ from selective_backprop_lab.records.provenance import hardware
 from selective_backprop_lab.training.process import limit_threads
 
 PROGRAM = "scripts/reproduce"
-STUDY = {f"study-{name}": name for name in STAGES}
+STUDY = {f"study-{name}": name for name in (*STAGES, "stream")}
 app = typer.Typer(
     name=PROGRAM,
     cls=Commands,
@@ -185,7 +186,11 @@ def main(
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
         order = Order(seeds=seeds or 5, out=folder, **given)
-        run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
+        part: dict[str, Any] = {"only": _names(only), "arms": _names(arms)}
+        if stage == "stream":
+            run_streams(console, STREAMS, order, **part)
+        else:
+            run_study(console, STAGES[stage], order, **part)
 
 
 def _names(given: str | None) -> list[str]:

@@ -14,6 +14,7 @@ from reproductions import command, papers
 from reproductions.auto.protocol import STAGES
 from reproductions.jiang2019.scales import ScaleName
 from reproductions.papers import FIGURES
+from reproductions.streams import STREAMS
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.run import TrainingRun
 
@@ -33,7 +34,8 @@ def reproduce(line, folder):
 def typed(monkeypatch, tmp_path):
     """Type a line, and return what was asked of whom."""
     seen = []
-    for place, name in ((papers, "list_figures"), (papers, "reproduce"), (command, "run_study")):
+    known = {papers: ("list_figures", "reproduce"), command: ("run_study", "run_streams")}
+    for place, name in ((place, name) for place, names in known.items() for name in names):
 
         def called(screen, what, order, *, name=name, **part):
             seen.append((name, what, order, *part.values()))
@@ -87,7 +89,7 @@ def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_
     folders = [str(order.out) for _, _, order, *_ in (confirm, develop)]
     assert folders == ["runs/study/confirm", "runs/study/develop"]
     assert confirm[3:] == ([], [])
-    assert [stage for _, stage, *_ in typed("study")] == [*STAGES.values()]
+    assert [stage for _, stage, *_ in typed("study")] == [*STAGES.values(), STREAMS]
     line = f"study-confirm --seeds 2 --jobs 3 --threads 2 --device cpu --out {tmp_path}"
     ((_, _, order, *part),) = typed(f"{line} --from-records --only table,clicks --arms auto")
     assert (order.seeds, order.jobs, order.threads, order.device) == (2, 3, 2, "cpu")
