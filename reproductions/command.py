@@ -10,6 +10,7 @@ import typer
 import selective_backprop as sb
 from reproductions import papers
 from reproductions.auto.protocol import STAGES
+from reproductions.auto.recovery import run_recovery
 from reproductions.auto.study import run_study
 from reproductions.headline import headline
 from reproductions.headline import live as train_live
@@ -24,6 +25,7 @@ from selective_backprop_lab.training.process import limit_threads
 
 PROGRAM = "scripts/reproduce"
 STUDY = {f"study-{name}": name for name in STAGES}
+FORETELLS = "study-recovery"
 app = typer.Typer(
     name=PROGRAM,
     cls=Commands,
@@ -42,6 +44,7 @@ Names = Annotated[
         metavar="list | headline | NAME... | all",
         help=f"What to redo: {', '.join(papers.FIGURES)}; or all, for all of these; "
         f"{', '.join(STUDY)}, the stages of the study behind auto; or study, for all stages. "
+        f"{FORETELLS} holds plain training's first passes against the gains of auto. "
         "list prints the runs of each figure, how many are on record, and how long the rest "
         "takes. headline says in four lines what the paper reports and what is on record, and "
         "draws figure 7 and table 1.",
@@ -156,10 +159,10 @@ def main(
         "every": checkpoint_every,
     }
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
-    known = (*papers.FIGURES, "all", "list", "headline", *STUDY)
+    known = (*papers.FIGURES, "all", "list", "headline", *STUDY, FORETELLS)
     names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
-    named = [name for name in names if name not in {*STUDY, "list", "headline"}]
+    named = [name for name in names if name not in {*STUDY, FORETELLS, "list", "headline"}]
     if live and "headline" not in names:
         raise sb.ConfigurationError("--live is of headline: scripts/reproduce headline --live")
     if "headline" in names:
@@ -182,10 +185,12 @@ def main(
         given["jobs"] = jobs or whole.jobs or given["jobs"]
         order = papers.PaperOrder(scale=part, seeds=seeds or papers.SEEDS, out=place, **given)
         (papers.list_figures if lists else papers.reproduce)(console, kept, order)
+    place = out or Path("records" if from_records else "runs", "study")
     for stage in stages:
-        folder = (out or Path("records" if from_records else "runs", "study")) / stage
-        order = Order(seeds=seeds or 5, out=folder, **given)
+        order = Order(seeds=seeds or 5, out=place / stage, **given)
         run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
+    if FORETELLS in names:
+        run_recovery(console, Order(seeds=0, out=place, **given))
 
 
 def _names(given: str | None) -> list[str]:
