@@ -12,8 +12,7 @@ from reproductions import papers
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.recovery import run_recovery
 from reproductions.auto.study import run_study
-from reproductions.headline import headline
-from reproductions.headline import live as train_live
+from reproductions.headline import headline, live
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.training import Order
 from selective_backprop_lab.cli import options
@@ -41,21 +40,14 @@ app = typer.Typer(
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="list | headline | NAME... | all",
+        metavar="list | headline | live | NAME... | all",
         help=f"What to redo: {', '.join(papers.FIGURES)}; or all, for all of these; "
         f"{', '.join(STUDY)}, the stages of the study behind auto; or study, for all stages. "
         f"{FORETELLS} holds plain training's first passes against the gains of auto. "
         "list prints the runs of each figure, how many are on record, and how long the rest "
         "takes. headline says in four lines what the paper reports and what is on record, and "
-        "draws figure 7 and table 1.",
-    ),
-]
-Live = Annotated[
-    bool,
-    typer.Option(
-        "--live",
-        help="With headline: train Traditional, SB and a shortened Traditional on MNIST anew, for "
-        "a few minutes, and print how fast they are beside what is on record.",
+        "draws figure 7 and table 1. live trains Traditional, SB and a shortened Traditional on "
+        "MNIST for a few minutes, and prints how fast they are beside what is on record.",
     ),
 ]
 ScaleOption = Annotated[
@@ -88,15 +80,6 @@ Out = Annotated[
         "and records/study.",
     ),
 ]
-Hours = Annotated[
-    float | None,
-    option(
-        "H",
-        "End every run of figures after this many hours of training (in the paper 12, and 96 on "
-        "SVHN). Runs that prune a data set keep their epochs.",
-        min=0.0,
-    ),
-]
 _PART = "Figures and tables show only these; the study's page shows all records."
 Only = Annotated[
     str | None,
@@ -124,7 +107,6 @@ def main(
     names: Names,
     scale: ScaleOption = ScaleName.SMALL,
     seeds: Seeds = None,
-    hours: Hours = None,
     only: Only = None,
     arms: Arms = None,
     epochs: Epochs = None,
@@ -135,7 +117,6 @@ def main(
     from_records: options.FromRecords = False,
     out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
-    live: Live = False,
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
 
@@ -159,25 +140,23 @@ def main(
         "every": checkpoint_every,
     }
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
-    known = (*papers.FIGURES, "all", "list", "headline", *STUDY, FORETELLS)
+    apart = (*STUDY, FORETELLS, "list", "headline", "live")
+    known = (*papers.FIGURES, "all", *apart)
     names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
-    named = [name for name in names if name not in {*STUDY, FORETELLS, "list", "headline"}]
-    if live and "headline" not in names:
-        raise sb.ConfigurationError("--live is of headline: scripts/reproduce headline --live")
+    named = [name for name in names if name not in apart]
     if "headline" in names:
         headline(console, out or Path("runs/headline"))
-        if live:
-            folder, scale = out or Path("runs/papers"), ScaleName.SATURATED
-            order = papers.PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
-            train_live(console, order)
+    if "live" in names:
+        saturated, folder = SCALES[ScaleName.SATURATED], out or Path("runs/papers")
+        live(console, papers.PaperOrder(scale=saturated, seeds=seeds or 1, out=folder, **given))
     lists = "list" in names
     for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
     if lists or named:
         place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
-        whole = SCALES[scale].lasting(epochs).ending_after(hours)
+        whole = SCALES[scale].lasting(epochs)
         figures = papers.find_figures(named or ["all"], whole)
         part, kept = papers.limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):

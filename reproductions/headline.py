@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from rich.console import Console
 
 from reproductions import papers, training
+from reproductions.claims import times_as_fast
 from reproductions.drawing import save
 from reproductions.evidence import Panel
 from reproductions.jiang2019.curves import FACTORS
@@ -60,9 +61,7 @@ def headline(console: Console, out: Path) -> None:
 
 def live(console: Console, order: papers.PaperOrder) -> None:
     """Train on MNIST what the headline compares, and print its speed beside the recorded one."""
-    whole = SCALES[ScaleName.SATURATED]
-    figures = [_TABLE]
-    part, kept = papers.limited(whole, figures, _LIVE, ["mnist"])
+    part, kept = papers.limited(order.scale, [_TABLE], _LIVE, ["mnist"])
     order = replace(order, scale=part)
     training.train_missing(console, order.jobs_of(kept), order, order.folder)
     fresh = papers.gather(kept[0], replace(order), {}).panels[:1]
@@ -80,17 +79,10 @@ def _panels(scale: str) -> Sequence[Panel]:
 
 def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
     return listed(
-        f"{_times(log_speed(panel, panel[mine], panel[theirs], 'cost'))} on {panel.setting.title}"
+        times_as_fast(log_speed(panel, panel[mine], panel[theirs], "cost"), f"on {name}")[1]
         for panel in panels
+        for name in [panel.setting.title]
     )
-
-
-def _times(logs: pd.Series) -> str:
-    found = estimate([*logs])
-    middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
-    seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
-    interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
-    return f"{middle:.2f}× as fast ({interval}{seeds})"
 
 
 def _behind(panels: Sequence[Panel]) -> str:

@@ -1,6 +1,6 @@
 """The runs of a figure: data, net and length (a setting), and the strategies (arms)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import cycle
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.budget import Budget, ScheduleBasis
+from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Precision, Rates, Recipe
@@ -94,7 +94,6 @@ class Setting:
     evaluations: int = 12  # per run
     falls: tuple[float, ...] = ()  # of the paper's accelerated schedule, if it has one
     learning_rates: Mapping[str, float] = field(default_factory=dict)  # of tuned strategies, by key
-    hours: float | None = None  # after which training ends; None: after the recipe's epochs
 
     @property
     def guessing(self) -> float:
@@ -105,13 +104,6 @@ class Setting:
     def warmup(self) -> float:
         """The share of the run that trains on everything: its first epoch."""
         return 1.0 / self.recipe.epochs
-
-    @property
-    def length(self) -> Budget:
-        """The length of every run."""
-        if self.hours is not None:
-            return Budget("seconds", 3600 * self.hours)
-        return Budget("epochs", float(self.recipe.epochs))
 
     @property
     def real(self) -> bool:
@@ -186,27 +178,17 @@ class Scale:
         """Return whether an arm is asked for."""
         return not self.arms or arm.strategy in self.arms
 
-    def ending_after(self, hours: float | None) -> "Scale":
-        """Return a scale whose runs end after so many hours of training; None changes nothing.
-
-        They follow the schedule of the recipe's epochs, as far as they come. Runs of the Diet-SB
-        poster keep their epochs.
-        """
-        return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
-
     def lasting(self, epochs: int | None) -> "Scale":
         """Return a scale of runs of so many epochs, but for young nets; None changes nothing."""
         if epochs is None:
             return self
-        return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
-    def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
         def new(found: Any) -> Any:
             if isinstance(found, tuple):
                 return tuple(map(new, found))
-            return change(found) if isinstance(found, Setting) else found
+            return changed(found, epochs=epochs) if isinstance(found, Setting) else found
 
-        names = {each.name for each in fields(self)}.difference(kept)
+        names = {each.name for each in fields(self)} - {"scored"}
         return replace(self, **{name: new(getattr(self, name)) for name in names})
 
 
@@ -256,8 +238,7 @@ def plan(
             stale=max(2, stale),  # ignored by arms that do not remember scores
         ),
         seed=0,
-        length=setting.length,
-        lr_follows=ScheduleBasis.RUN if setting.hours is None else ScheduleBasis.CANDIDATES,
+        length=Budget("epochs", float(setting.recipe.epochs)),
         evaluations=setting.evaluations,
         limit=setting.limit,
         composition=Composition(noise=noise),

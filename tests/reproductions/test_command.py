@@ -59,13 +59,12 @@ def test_what_is_named_is_redone_at_the_small_scale_with_three_seeds(typed, tmp_
 
 def test_every_option_reaches_the_order_wherever_it_stands(typed):
     options = "--seeds 1 --jobs 3 --threads 2 --device cpu --root here --checkpoint-every 12.5"
-    options += " --hours 2"
     for line in (f"all --scale full {options}", f"--scale full {options} all"):
         ((_, figures, order),) = typed(line)
         lacking = FIGURES.keys() - {figure.name for figure in figures}
         assert lacking == {"tuned", "tuning"}
-        assert (order.scale.name, order.scale.main[0].hours) == ("full", 2.0)
-        assert (order.seeds, order.jobs, order.threads, order.device) == (1, 3, 2, "cpu")
+        assert (order.scale.name, order.seeds, order.jobs) == ("full", 1, 3)
+        assert (order.threads, order.device) == (2, "cpu")
         assert (str(order.root), order.every, order.trains) == ("here", 12.5, True)
     assert typed("all --checkpoint-every never")[0][2].every == math.inf
     assert [typed(f"fig-7 --scale gpu-50{jobs}")[0][2].jobs for jobs in ("", " --jobs 2")] == [1, 2]
@@ -115,7 +114,6 @@ def test_records_of_the_repository_are_the_default_where_nothing_is_trained(type
         ("fig-7 --arms selective", "there is no strategy 'selective'"),
         ("fig-7 --only cifar", "Did you mean cifar10"),
         ("study-confirm --epochs 3", "--epochs is of figures and tables"),
-        ("fig-7 --live", "--live is of headline"),
     ],
 )
 def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_path):

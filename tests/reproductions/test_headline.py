@@ -15,7 +15,7 @@ def test_the_headline_says_four_things_and_draws_three(tmp_path):
     headline(screen, tmp_path / "out")
     paper, found, fails, shortened, where = screen.text.splitlines()
     assert "1.2–1.5x faster" in paper
-    assert "on MNIST and" in found
+    assert "on MNIST (" in found
     assert "above Traditional" in fails
     assert "SB against it" in shortened
     assert where.endswith("index.md")

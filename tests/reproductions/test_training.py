@@ -10,7 +10,6 @@ from fixture_runs import fixture_run
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import find_figures
 from reproductions.settings import cost_of_sb, make_arm
 from reproductions.training import (
@@ -37,16 +36,6 @@ def test_every_strategy_has_the_same_warm_up():
     for key in ("random", "scored", "sb", "stale"):
         plan = make_arm(key, SETTING).plan
         assert plan.settings.random_warmup == plan.settings.warmup == 1 / 4
-
-
-def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
-    scale = SCALES[ScaleName.FULL].ending_after(12)
-    (setting, *_) = scale.main
-    timed = make_arm("sb", setting).plan
-    assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
-    assert "candidates of 200 epochs" in timed.description()["schedules_follow"]
-    assert {each.hours for each in (*scale.nets, *scale.poster, scale.noisy)} == {12}
-    assert scale.pruned.hours is None
 
 
 def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypatch):
