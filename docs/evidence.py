@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,16 @@ from benchmarks.pages import files_of, made_by
 from reproductions.auto import recovery
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Judged, Results, judged, read_results
-from reproductions.auto.study import adds_up, by_job, by_kind, compose, counts, made_of, summed
+from reproductions.auto.study import (
+    CHANGE,
+    adds_up,
+    by_job,
+    by_kind,
+    compose,
+    counts,
+    made_of,
+    summed,
+)
 from reproductions.drawing import save
 from reproductions.headline import draw_learned
 from reproductions.papers import committed, figures_at, gather
@@ -157,27 +167,50 @@ def foretold(folder: str) -> list[Job]:
 
 
 def foretells(folder: str) -> str:
+    """Return how each number ranks the jobs by their gains, and the gains by recovery."""
+    jobs, record = foretold(folder), _recovery(folder)
+    said = f"- {machine_of(record['hardware'])}; code {record['code_version']}."
+    tables = "\n".join(table.to_markdown() for table in (ranking(jobs), by_recovery(jobs)))
+    return f"{tables}\n{said}\n\n{made_by([record['command']])}"
+
+
+def ranking(jobs: Sequence[Job]) -> Table:
     """Return how each number ranks the jobs by the gain of `auto`, relative to the error."""
-    jobs = foretold(folder)
     found = pd.DataFrame([numbers for _, numbers in jobs])
     found["gain"] = [-job.results.change(job.length).mean for job, _ in jobs]
     of = np.array([source_of(job) for job, _ in jobs])
     places = {each: np.flatnonzero(of == each) for each in np.unique(of)}
     draws = np.random.default_rng(0).choice([*places], (DRAWS, len(places)))
     drawn = [_ranked(found.iloc[np.concatenate([*map(places.get, draw)])]) for draw in draws]
-    low, high = pd.DataFrame(drawn).quantile([0.025, 0.975]).to_numpy()
+    ends = pd.DataFrame(drawn).quantile([0.025, 0.975]).to_numpy()
     without = pd.DataFrame({each: _ranked(found[of != each]) for each in places}).T
     rows = []
-    for name, every, *ends in zip(found, _ranked(found), low, high, strict=False):
+    for name, every, low, high in zip(found, _ranked(found), *ends, strict=False):
         least = str(without[name].abs().idxmin())
         left = f"{without[name][least]:+.2f} ({least})"
-        rows.append((str(name), f"{every:+.2f}", "{:+.2f} to {:+.2f}".format(*ends), left))
+        rows.append((str(name), f"{every:+.2f}", f"{low:+.2f} to {high:+.2f}", left))
+    halves = pd.DataFrame([[_of_seeds(job, half) for half in (0, 1)] for job, _ in jobs])
+    again = halves.corr(method="spearman").loc[0, 1]
+    rows.append(("the gain with half of the seeds, by the other half", f"{again:+.2f}", "", ""))
     head = ("number", "rank correlation", "95 % interval", "nearest 0 without one data set")
     title = f"What goes with the gain of auto: {len(jobs)} jobs of {len(places)} data sets"
-    record = _recovery(folder)
-    said = [f"{machine_of(record['hardware'])}; code {record['code_version']}."]
-    table = re.sub("-(?=[01][.])", "−", Table(head, rows, title, said).to_markdown())
-    return f"{table}\n{made_by([record['command']])}"
+    signed = [[re.sub(r"-(?=\d\.)", "−", cell) for cell in row] for row in rows]
+    return Table(head, signed, title)
+
+
+def by_recovery(jobs: Sequence[Job]) -> Table:
+    """Return how often `auto` gains where recovery is high, and where it is low."""
+    low = [job for job, numbers in jobs if numbers[NUMBER] < 0.5]
+    parts = {"½ or more": [job for job, _ in jobs if job not in low], "less than ½": low}
+    right = [job for job in low if not job.results.workload.composition.noise]
+    parts["less than ½, and no labels made wrong"] = right
+    rows = [(words, *summed(own)) for words, own in parts.items()]
+    return Table((NUMBER, "jobs", "gains", "level", "loses", CHANGE), rows)
+
+
+def _of_seeds(job: Judged, half: int) -> float:
+    runs = job.results.runs
+    return replace(job.results, runs=runs[runs.seed % 2 == half]).change(job.length).mean
 
 
 def _ranked(found: pd.DataFrame) -> pd.Series:

@@ -123,6 +123,11 @@ def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def test_what_plain_training_shows_is_printed_as_far_as_it_is_on_record(tmp_path):
+    status, said = reproduce("study-recovery --from-records --out there", tmp_path)
+    assert (status, said[:19]) == (0, "develop/digits None")
+
+
 @pytest.mark.usefixtures("signals_as_usual")
 def test_what_was_ended_goes_on_when_it_is_typed_again(tmp_path, monkeypatch):
     scale = fixture_scale(fixture_setting(model="tiny_cnn"))
