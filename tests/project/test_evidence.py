@@ -153,6 +153,19 @@ def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
     assert f"gives {100 * min(known):.0f} to {100 * max(known):.0f} %" in page
 
 
+def test_what_is_said_of_recovery_is_on_record():
+    jobs = evidence.foretold("records/study")
+    *numbers, halves = evidence.ranking(jobs).rows
+    assert all(float(row[1].replace("−", "-")) < 0.6 for row in numbers)
+    assert float(halves[1]) > 0.6
+    assert "**None of the six foretells the gain.**" in prose("docs/advise.md")
+    # What is the gain itself, or its opposite, ranks the jobs as the gain does, or the other way.
+    gains = [-job.results.change("auto", job.length).mean for job, _ in jobs]
+    planted = [(jobs[at][0], {"it": gain, "not it": -gain}) for at, gain in enumerate(gains)]
+    for row, one in zip(evidence.ranking(planted).rows, ("+1.00", "−1.00"), strict=False):
+        assert (row[1], row[2], row[3][:5]) == (one, f"{one} to {one}", one)
+
+
 def test_what_is_said_of_a_residual_net_is_on_record():
     page, found = prose("docs/jobs.md"), evidence.results_of("nets")
 
