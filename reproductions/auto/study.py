@@ -16,6 +16,7 @@ from reproductions.auto.protocol import (
     NULL,
     ORDER,
     OURS,
+    PARTS,
     THINNED,
     THINNINGS,
     Stage,
@@ -213,6 +214,23 @@ def added(results: Sequence[Results]) -> Table:
             rows.append((treatment, str(len(found)), *(str(sides[v]) for v in VERDICTS.values())))
     head = ("treatment", "jobs", "lower", "level", "higher")
     return Table(head, rows, f"{OURS} with a treatment, against the treatment alone at equal cost")
+
+
+def of_parts(results: Sequence[Results]) -> Table:
+    """Return by how much each of `PARTS` ends above `auto`, at equal cost."""
+    jobs = [(each, length) for each in results for length in each.lengths]
+    cells = {arm: [each.added(arm, OURS, length) for each, length in jobs] for arm in PARTS}
+    rows = []
+    for arm, found in cells.items():
+        marks = ("**" if side != "unresolved" else "" for side in holm(found))
+        own = (f"{m}{with_interval(each)}{m}" for each, m in zip(found, marks, strict=True))
+        rows.append((arm.partition(":")[2].replace("_", " "), *own))
+    titles = [f"{each.workload.title} at {length:g}" for each, length in jobs]
+    return Table(
+        (f"{OURS}, but", *titles),
+        rows,
+        f"The error above that of {OURS} (bold: chance does not explain it)",
+    )
 
 
 def adds_up(results: Sequence[Results]) -> Table:
