@@ -17,7 +17,7 @@ from selective_backprop_lab.runner.grid import RunStore
 from selective_backprop_lab.shapes import Float32
 from selective_backprop_lab.training.run import TrainingRun
 
-READ = tuple(name for name in STAGES if name != "language")  # a row of text has many labels
+READ = ("develop", "confirm", "instead", "nets", "easy")  # a row of text has many labels
 FILE = "recovery.json"
 PASSES, SHORTEST = 3, 4  # that are trained, and of the schedule at least
 SEEDS = TUNING_SEEDS[:2]

@@ -168,10 +168,11 @@ class Results:
         return self._difference((arm, length), (other, length))
 
     def change(self, arm: str, length: float) -> Estimate:
-        """Return the gain of a strategy in per cent of its rival's error."""
+        """Return the gain of a strategy in per cent of its rival's error; unknown if this is 0."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
-        return _times(self.gain(arm, length), 100.0 / self.error(BASELINE, rival).mean)
+        error = self.error(BASELINE, rival).mean
+        return _times(self.gain(arm, length), 100.0 / error) if error else estimate([])
 
     def passes(self, arm: str, length: float) -> float | None:
         """Return how many times as long traditional training takes to its error, if ever."""

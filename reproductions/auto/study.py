@@ -167,13 +167,15 @@ def by_job(results: Sequence[Results]) -> Table:
 
 
 def by_kind(results: Sequence[Results]) -> Table:
-    """Return how often `auto` gains, is level and loses, by kind of data."""
+    """Return how often `auto` gains, is level and loses, by kind of data; most gains first."""
     there = {job.results.workload for job in judged(results)}
     kinds = {kind: {w for w in there if w.kind == kind} for kind in sorted(w.kind for w in there)}
-    kinds["all"] = there
+    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items()]
+    rows.sort(key=lambda row: -int(row[2]) / int(row[1]))
+    rows.append(("all", *tallied(results)))
     if 0 < len(new := {w for w in there if w.is_new}) < len(there):
-        kinds[f"of these, on data not used to develop {OURS}"] = new
-    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items() if own]
+        name = f"of these, on data not used to develop {OURS}"
+        rows.append((name, *tallied(results, among=new)))
     if judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
         rows.append((name, *tallied(results, NULL)))
