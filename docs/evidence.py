@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
 from reproductions.auto import recovery
-from reproductions.auto.protocol import OURS, STAGES
+from reproductions.auto.protocol import OURS, STAGES, THINNED
 from reproductions.auto.results import VERDICTS, Judged, Results, judged, read_results
 from reproductions.auto.study import (
     adds_up,
@@ -36,6 +36,7 @@ from reproductions.auto.study import (
     compose,
     counts,
     made_of,
+    measured,
     of_parts,
 )
 from reproductions.drawing import save
@@ -273,6 +274,7 @@ TABLES = {
     "instead": of_stage(instead),
     "adds": of_stage(adds_up),
     "parts": of_stage(of_parts, made_of),
+    "measures": of_stage(measured, partial(measured, arm=THINNED)),
     "streams": lambda folder: table_of(ROOT / folder).to_markdown(),
     "foretells": foretells,
     **OF_BENCHMARKS,

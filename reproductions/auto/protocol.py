@@ -73,7 +73,14 @@ ORDER = tuple(
 TUNING_SEEDS = range(900, 906)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 KINDS |= dict.fromkeys(("kdd99", "shuttle", "cifar10-animals", "digits-three"), "mostly easy")
-FAMILIAR = ("digits", "digits-three", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
+FAMILIAR = (
+    "digits",
+    "digits-three",
+    "mnist",
+    "mnist1d",
+    "fashion-mnist",
+    "clicks",
+)  # on which rules were tried
 KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
 
 
