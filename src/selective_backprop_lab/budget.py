@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-_NOUNS = {
-    "epochs": ("epoch", "epochs"),
-    "cost": ("pass", "passes"),
-    "seconds": ("second", "seconds"),
-}
+_ONE = {"epochs": "epoch", "cost": "pass", "seconds": "second"}
+_MANY = {"epochs": "epochs", "cost": "passes", "seconds": "seconds"}
 _FOLLOWED = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "seconds spent"}
 
 
@@ -26,7 +23,7 @@ class Budget:
     @property
     def noun(self) -> str:
         """The unit of the length as a noun: `passes`, or `pass` for 1."""
-        return _NOUNS[self.unit][int(self.value != 1)]
+        return (_ONE if self.value == 1 else _MANY)[self.unit]
 
     def __str__(self) -> str:
         return f"{self.value:g} {self.noun}"

@@ -30,10 +30,6 @@ class Precision(StrEnum):
             return nullcontext()
         return torch.autocast(device.type, dtype=torch.bfloat16)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return a model that always computes in this precision."""
-        return model if self is Precision.FP32 else _Autocast(model, self)
-
 
 class Optimizer(StrEnum):
     """The optimiser."""
@@ -101,7 +97,8 @@ class Recipe:
 
     def make_model(self, data: LabData, *, seed: int) -> nn.Module:
         """Return the recipe's net for a data set, in its precision, on the CPU."""
-        return self.precision.wrap(make_model(self.model, data, seed=seed))
+        model = make_model(self.model, data, seed=seed)
+        return model if self.precision is Precision.FP32 else _Autocast(model, self.precision)
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return the recipe's optimiser, at its highest learning rate; on a GPU, it is fused."""

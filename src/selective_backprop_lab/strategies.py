@@ -7,16 +7,19 @@ from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.losses import Loss, focal, generalised, trimmed
 from selective_backprop_lab.names import find_name, find_object, is_import_path
 from selective_backprop_lab.preparation import (
+    Loss,
     Preparation,
     TrainingSetup,
+    focal,
+    generalised,
     prepare_cleaned,
     prepare_oracle,
     prepare_proxy,
     prepare_pruned,
     prepare_reference,
+    trimmed,
 )
 from selective_backprop_lab.released import stale_sb_as_released
 

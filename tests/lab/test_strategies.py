@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import selective_backprop as sb
-from selective_backprop_lab.losses import focal, generalised, trimmed
-from selective_backprop_lab.preparation import Preparation
+from selective_backprop_lab.preparation import Preparation, focal, generalised, trimmed
 from selective_backprop_lab.strategies import (
     BOUNDS,
     STRATEGIES,

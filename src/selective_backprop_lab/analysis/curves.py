@@ -57,18 +57,11 @@ class Curve:
         """Whether there are enough seeds for a band. Otherwise each seed is drawn."""
         return len(self.seeds) >= ENOUGH_SEEDS
 
-    @property
-    def drawn(self) -> list[float]:
-        """Every value that a line goes through: the means and, without a band, each seed's."""
-        own = [] if self.has_band else [value for _, values in self.seeds for value in values]
-        return [*self.mean, *own]
-
 
 def curve(runs: pd.DataFrame, axis: str, column: str = "error") -> Curve:
     """Return a column of one arm's runs along an axis, averaged over seeds at equal progress.
 
-    Seeds are interpolated at the moments of the seed with the fewest. Seeds without a place on the
-    axis are left out.
+    Seeds meet at the moments of the seed with the fewest; those without a place are left out.
     """
     placed = runs[(runs.evaluations > 0) & runs[axis].notna()]
     seeds = [own for _, own in placed.groupby(BY_SEED)]

@@ -37,11 +37,6 @@ class Estimate:
         return self.mean + self.half_width
 
     @property
-    def ends(self) -> tuple[float, ...]:
-        """The ends of the interval, cut off at zero; empty without an interval."""
-        return tuple(max(0.0, end) for end in (self.low, self.high) if math.isfinite(end))
-
-    @property
     def p(self) -> float:
         """The p-value of Student's t-test that the mean is zero; NaN without an interval."""
         if not self.half_width:
@@ -103,8 +98,7 @@ def holm(found: Sequence[Estimate]) -> list[Side]:
     If nothing differs, any of the answers is wrong with a probability of 1 in 20.
 
     Source:
-        Holm 1979, A simple sequentially rejective multiple test procedure, Scandinavian Journal
-        of Statistics 6:65-70.
+        Holm 1979, Scandinavian Journal of Statistics 6:65-70.
     """
     sides = [each.against() for each in found]
     tested = [i for i, each in enumerate(found) if not math.isnan(each.p)]

@@ -28,15 +28,10 @@ DIVERGED = (
 )
 Row = dict[str, Any]
 
-# The findings of `bench`, as in its record. A ratio is a dictionary of a `Median`.
-# step: milliseconds of each phase per 1,000 examples. backward: backward pass / training forward.
-# scorers: cost, relative to exact scoring of the same candidates in the training's precision;
-#   of_full, relative to exact scoring in full precision; overlap and Spearman's correlation with
-#   exact scores, NaN if no exact score is finite.
-# strategies: relative, an epoch / an epoch of traditional training; phases, which add up to about
-#   the same; limit, the least that it can cost: exact scoring of what it scores, ordinary steps on
-#   what it keeps, and its own loading; over_limit, an epoch / this limit.
-# remarks: warnings on scorers, and why some fail.
+# The findings of `bench`, as in its record; `show_findings` says what they mean. A ratio is
+# a dictionary of a `Median`. step: milliseconds per 1,000 examples. backward: backward pass /
+# training forward. scorers: overlap and correlation are NaN if no exact score is finite.
+# strategies: phases add up to about `relative`. remarks: warnings on scorers, and why some fail.
 Findings = Mapping[str, Any]
 
 
@@ -94,7 +89,7 @@ class TimedLoops:
             None,
             strategy,
             losses=workload.losses,
-            batch_size=workload.batch_size,
+            batch_size=workload.recipe.batch_size,
             with_selection=True,
             device=workload.device,
             nonfinite="select",
@@ -127,7 +122,7 @@ class TimedLoops:
         workload = self.workload
         batches = list(islice(workload.loader(scored=True), HELD))
         context = sb.scorers.Context(
-            batch_size=workload.batch_size,
+            batch_size=workload.recipe.batch_size,
             window=workload.window,
             model=workload.model,
             losses=partial(workload.losses, precision=precision),
@@ -248,7 +243,7 @@ def conclude(
             "classes": data.classes,
             "model": workload.recipe.model,
             "precision": str(workload.recipe.precision),
-            "batch_size": workload.batch_size,
+            "batch_size": workload.recipe.batch_size,
             "scored_at_once": workload.at_once,
             "rate": workload.rate,
             "window": workload.window,

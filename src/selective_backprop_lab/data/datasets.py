@@ -118,8 +118,7 @@ def read_digits() -> Splits:
 
     Every fifth, sorted by class, is a test example. The same people wrote digits of both splits.
     Source:
-        Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
-        Machine Learning Repository, doi:10.24432/C50P49.
+        Alpaydin and Kaynak 1998, UCI Machine Learning Repository (test set), doi:10.24432/C50P49.
     """
     from sklearn.datasets import load_digits  # slow
 

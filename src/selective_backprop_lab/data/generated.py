@@ -1,7 +1,6 @@
 """Data that are generated, not read: MNIST-1D, tables, and clicks; and a small table to read.
 
-Random numbers come from a counter. Numbers are rounded to 256 levels, as the committed records have
-them; new data need no such rounding.
+Random numbers come from a counter. Data have 256 levels, because the committed records' have.
 """
 
 import numpy as np
@@ -77,8 +76,7 @@ def read_breast_cancer() -> Splits:
     Every fifth of each class is a test example: 455 to train on, 114 to test on.
 
     Source:
-        Street, Wolberg and Mangasarian 1993, Breast Cancer Wisconsin (Diagnostic), UCI Machine
-        Learning Repository, doi:10.24432/C5DW2B.
+        Street, Wolberg and Mangasarian 1993, UCI Machine Learning Repository, doi:10.24432/C5DW2B.
     """
     from sklearn.datasets import load_breast_cancer  # slow
 

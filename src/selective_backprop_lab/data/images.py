@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.data.folders import damaged, find_file, find_folder
-from selective_backprop_lab.data.splits import Part, Splits
+from selective_backprop_lab.data.splits import Part, Splits, damaged, find_file, find_folder
 from selective_backprop_lab.shapes import UInt8
 
 

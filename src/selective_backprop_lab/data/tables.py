@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop_lab.data.folders import damaged, find_file, find_folder
 from selective_backprop_lab.data.random_bits import drawn_order, key_of
-from selective_backprop_lab.data.splits import Splits
+from selective_backprop_lab.data.splits import Splits, damaged, find_file, find_folder
 
 _ADULT = {"adult.data": 32_561, "adult.test": 16_281}  # their rows
 _ADULT_NUMBERS = [0, 2, 4, 10, 11, 12]  # columns; the others are categories

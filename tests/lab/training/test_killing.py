@@ -13,7 +13,7 @@ import pytest
 from fixture_lab import few_digits, fixture_plan, same_runs, train_session, untimed
 
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.training.probes import Probe
+from selective_backprop_lab.training.run_config import Probe
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process"),

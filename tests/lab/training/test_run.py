@@ -36,8 +36,8 @@ from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
-from selective_backprop_lab.training.probes import Probe, ProbeContext
 from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import Probe, ProbeContext
 
 
 @pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
