@@ -10,8 +10,7 @@ from torch import Tensor
 
 from reproductions.probes import unpack
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import Curve
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Curve, Estimate, estimate
 from selective_backprop_lab.analysis.queries import last
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import each_run

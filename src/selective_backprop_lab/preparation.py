@@ -165,7 +165,6 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data."""
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
-    # Each example is passed forward once, at a third of the cost of training on it.
     losses, cost, loss_fn = torch.empty(examples), 1.0 / 3.0, nn.CrossEntropyLoss()
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)

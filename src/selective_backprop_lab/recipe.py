@@ -60,8 +60,7 @@ class Recipe:
     weight_decay: float = 5e-4  # of all parameters
     rates: Rates = Rates.CYCLE  # how the learning rate changes with the run's progress
     augmentation: Augmentation = field(default_factory=Augmentation)
-    # Where the learning rate falls with `Rates.STEPS`: rising fractions of the schedule between 0
-    # and 1. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
+    # Where `Rates.STEPS` falls, as fractions of the schedule: epoch 60 of 200 is `60 / 200`.
     steps: tuple[float, ...] = (0.4, 0.6, 0.8)
     decay: float = 0.2  # factor of the learning rate at each step, between 0 and 1
     nesterov: bool = True
@@ -136,13 +135,11 @@ _TEXT = Recipe(
     weight_decay=0.1,
     optimizer=Optimizer.ADAMW,
 )
-_CIFAR = Augmentation(shift=4, flip=True, cutout=8)
+_CIFAR, _DIGITS = Augmentation(shift=4, flip=True, cutout=8), Augmentation(shift=1)
 
 _ALL = (
-    Recipe("digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)),
-    Recipe(
-        "digits-three", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
-    ),
+    Recipe("digits", "small_cnn", epochs=20, batch_size=64, augmentation=_DIGITS),
+    Recipe("digits-three", "small_cnn", epochs=20, batch_size=64, augmentation=_DIGITS),
     Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     Recipe("mnist-parity", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     Recipe("fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)),

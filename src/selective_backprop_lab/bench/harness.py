@@ -26,13 +26,6 @@ DIVERGED = (
     "the model diverged in its warm-up: its losses or their gradients are not finite. Lower the "
     "learning rate"
 )
-Row = dict[str, Any]
-
-# The findings of `bench`, as in its record; `show_findings` says what they mean. A ratio is
-# a dictionary of a `Median`. step: milliseconds per 1,000 examples. backward: backward pass /
-# training forward. scorers: overlap and correlation are NaN if no exact score is finite.
-# strategies: phases add up to about `relative`. remarks: warnings on scorers, and why some fail.
-Findings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -58,6 +51,7 @@ class ScoringTrial(NamedTuple):
 
 Round = Mapping[str, Spent]  # by strategy, and by PASS and the scorer's name
 Note = Callable[[Tensor], None]
+Findings = Mapping[str, Any]
 
 
 class TimedLoops:
@@ -214,7 +208,11 @@ def time_steps(workload: Workload, rounds: int) -> list[Spent]:
 def conclude(
     workload: Workload, rounds: Sequence[Round], trials: Mapping[str, ScoringTrial]
 ) -> Findings:
-    """Reduce the rounds, at least one, to ratios."""
+    """Reduce the rounds, at least one, to the findings of `bench`, as in its record.
+
+    A ratio is a dictionary of a `Median`. Phases of a strategy add up to about `relative`. Overlap
+    and correlation are NaN if no exact score is finite. `show_findings` says what the rest means.
+    """
     data, cuda = workload.data, workload.device.type == "cuda"
     arms = {  # [round, phase]
         name: pd.DataFrame([found[name].phases for found in rounds]).fillna(0.0)
@@ -279,5 +277,5 @@ def conclude(
     }
 
 
-def _ratio(values: pd.Series) -> Row:
+def _ratio(values: pd.Series) -> dict[str, Any]:
     return vars(summarise(values.tolist()))

@@ -43,8 +43,7 @@ class LabData:
     class_names: tuple[str, ...]
     unit: float
     standardised: bool
-    # The mean of each channel or feature of the training inputs, divided by `unit`. Empty for
-    # tokens, which are not scaled.
+    # Of each channel or feature, divided by `unit`; empty for tokens, which are not scaled.
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 for a constant channel or feature, so that dividing is allowed
     train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some

@@ -135,7 +135,6 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     order = (pull + scipy.special.logit(draws[-1])).argsort(kind="stable")
     labels = np.zeros(count, np.int64)
     labels[order[-round(share * count) :]] = 1
-    # Standardising would make rare categories huge.
     return _splits(levels, labels, test, ("passed", "clicked"), standardised=False)
 
 

@@ -174,8 +174,7 @@ def unpickle(path: Path) -> dict[Any, Any]:
     file = BytesIO(path.read_bytes())
     try:
         record = _ArraysOnly(file, encoding="bytes").load()
-    except Exception as error:
-        # A damaged pickle may raise nearly anything, because its bytes are a program.
+    except Exception as error:  # the bytes of a pickle are a program, which may raise anything
         raise damaged(path, f"cannot be read as a pickle: {error}") from error
     if not isinstance(record, dict) or file.read(1):
         raise damaged(path, "is not one pickled dict and nothing else")
@@ -242,8 +241,7 @@ def _read_mat(path: Path, count: int) -> Part:
     try:
         with warnings.catch_warnings(action="error"):  # SciPy warns if a file looks wrong
             found = scipy.io.loadmat(path, appendmat=False, variable_names=["X", "y"])
-    except Exception as error:
-        # A damaged file may make SciPy raise nearly anything.
+    except Exception as error:  # a damaged file may make SciPy raise nearly anything
         raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
     for name, shape, kinds in (
         ("X", (32, 32, 3, count), ("uint8",)),

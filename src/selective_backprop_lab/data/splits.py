@@ -32,9 +32,9 @@ class Splits(NamedTuple):
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
     unit: float = 1.0  # features are first divided by this; images are always divided by 255
-    standardised: bool = True  # whether each feature or channel gets mean 0 and deviation 1
-    # Which training examples may become test examples when data are redrawn or held out. Copies of
-    # others may not, since a net could know them from training. None: all may.
+    # Whether each channel or feature gets mean 0 and deviation 1; rare categories would be huge.
+    standardised: bool = True
+    # Which training examples may become test examples: no copies of others. None: all may.
     tested: Bool[Tensor, " train"] | None = None
 
 
@@ -111,7 +111,6 @@ def held_out(splits: Splits) -> Splits:
 
 
 def _split(splits: Splits, order: Int64[Tensor, " train"], count: int) -> Splits:
-    """Train on the first `count` training examples of an order, and test on the others."""
     if splits.tested is not None:  # what may be tested on comes last
         order = order[splits.tested[order].long().argsort(stable=True)]
     kept, held = order.tensor_split([count])

@@ -48,7 +48,6 @@ def read_adult(root: Path | None) -> Splits:
         torch.from_numpy(each).split([len(part) for _, part in parts])
         for each in (features.astype(np.float32), (table[14] == _INCOMES[1]).to_numpy(np.int64))
     )
-    # Standardising would make rare categories huge.
     return Splits(inputs[0], labels[0], inputs[1], labels[1], _INCOMES, standardised=False)
 
 
@@ -106,7 +105,6 @@ def read_shuttle(root: Path | None) -> Splits:
 def _read_all(
     root: Path | None, name: str, files: dict[str, int], columns: int, page: str, **options: Any
 ) -> list[tuple[Path, Any]]:
-    """Return the tables of some files of so many rows, with numbers for the names of columns."""
     source = f"https://archive.ics.uci.edu/dataset/{page}"
     names = tuple(files)
     folder = find_folder(root, name=name, folders=(name, "."), files=names, source=source)

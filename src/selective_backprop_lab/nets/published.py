@@ -132,7 +132,6 @@ def wide_resnet(
 
 
 def _blocks(depth: int, others: int) -> int:
-    """Return the number of two-layer blocks in each of three groups, besides `others` layers."""
     blocks, rest = divmod(depth - others, 6)
     assert blocks and not rest, f"such a net has 6 n + {others} layers, not {depth}"
     return blocks

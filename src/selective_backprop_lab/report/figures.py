@@ -22,12 +22,12 @@ from selective_backprop_lab.analysis.comparison import (
     measure_of,
     ranking,
 )
-from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
-from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, curve
 from selective_backprop_lab.analysis.facts import headline, notes
 from selective_backprop_lab.analysis.findings import gains
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted, final_error
 from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.frame import AXIS_LABELS, AXIS_WORDS
 from selective_backprop_lab.report import panels
 from selective_backprop_lab.report.panels import BANDED, LEADERS, Style, ceiling, span, styles
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from selective_backprop_lab.analysis.comparison import arms, length, lengths
-from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import Curve
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted
 
 # Related strategies have similar hues; those not named here take what remains, in order of name.

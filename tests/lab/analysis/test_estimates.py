@@ -10,21 +10,19 @@ from scipy import stats
 
 from selective_backprop_lab.analysis.estimates import (
     Estimate,
+    Finding,
+    Verdict,
     detectable,
     estimate,
     holm,
-    seeds_to_find,
-    t_quantile,
-)
-from selective_backprop_lab.analysis.verdict import (
-    Finding,
-    Verdict,
-    in_words,
     is_above,
     is_below,
     opposite,
+    seeds_to_find,
+    t_quantile,
     tally,
 )
+from selective_backprop_lab.analysis.tables import in_words
 
 ERRORS = st.floats(0.01, 100)
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.curves import curve
-from selective_backprop_lab.analysis.estimates import estimate
+from selective_backprop_lab.analysis.estimates import curve, estimate
 from selective_backprop_lab.analysis.queries import (
     area_under_curve,
     best_traditional,

@@ -18,16 +18,8 @@ from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 
-NEED_NO_FOLDER = {
-    "digits",
-    "digits-three",
-    "mnist1d",
-    "breast-cancer",
-    "table",
-    "clicks",
-    "source-code",
-}
-NEED_NO_FOLDER |= {"source-bytes", "help-bytes"}
+NEED_NO_FOLDER = {"digits", "digits-three", "mnist1d", "breast-cancer", "table", "clicks"}
+NEED_NO_FOLDER |= {"source-code", "source-bytes", "help-bytes"}
 OF_MERGED = {"mnist-parity": "mnist", "cifar10-animals": "cifar10", "cifar100-coarse": "cifar100"}
 
 
