@@ -35,14 +35,9 @@ def test_a_group_s_own_options_and_its_seed_are_no_difference_of_recipe():
 
 
 def test_the_headline_says_what_ran():
-    runs = [
-        fixture_run(
-            seed=seed,
-            config={"data": "digits"},
-            hardware={"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2},
-        )
-        for seed in range(3)
-    ]
+    hardware = {"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2}
+    ran = {"config": {"data": "digits"}, "hardware": hardware}
+    runs = [fixture_run(seed=seed, **ran) for seed in range(3)]
     assert headline(fixture_comparison(runs)) == (
         "digits · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU, AVX2, 2 cores "
         "· code git 0123456789ab"
@@ -75,9 +70,8 @@ def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_
     assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"
     assert notes(usual) == []
     config = {"schedules_follow": "share of traditional updates"}
-    [note] = notes(
-        fixture_comparison([fixture_run(config=config), fixture_run(seed=1, config=config)])
-    )
+    runs = [fixture_run(seed=seed, config=config) for seed in (0, 1)]
+    [note] = notes(fixture_comparison(runs))
     assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
 
 

@@ -226,9 +226,7 @@ def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
 @pytest.mark.parametrize(
     ("precision", "other"), [(Precision.FP32, "bf16"), (Precision.BF16, "fp32")]
 )
-def test_scorers_score_as_training_computes_but_the_one_named_by_the_other_precision(
-    precision, other
-):
+def test_all_scorers_but_one_score_in_the_precision_of_training(precision, other):
     scorers = all_scorers(CPU, precision)
     scorers.pop("quantized", None)  # where torchao is installed
     assert list(scorers) == ["forward", other]

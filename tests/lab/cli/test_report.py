@@ -209,11 +209,8 @@ def test_runs_of_the_same_data_are_audited_together_by_all_their_looks(tmp_path)
     sure = np.linspace(0.1, 0.9, 12, dtype=np.float32)
     classes = np.arange(12) % 3
     record(tmp_path, "low-k", history=doubted(one, prediction=classes, confidence=sure))
-    record(
-        tmp_path,
-        "top-k",
-        history=doubted(other, 6, prediction=(classes + 1) % 3, confidence=sure[::-1]),
-    )
+    later = doubted(other, 6, prediction=(classes + 1) % 3, confidence=sure[::-1])
+    record(tmp_path, "top-k", history=later)
     suspects = audit_runs([tmp_path]).suspects
     order = suspects.indices
     mean = (3 * one + 6 * other) / 9

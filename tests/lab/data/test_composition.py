@@ -35,9 +35,7 @@ def digest(data):
     places=st.integers(1500, 3000),
     seed=st.integers(0, 50),
 )
-def test_the_shares_of_the_classes_follow_the_power_law_to_within_one_place(
-    skew, copies, places, seed
-):
+def test_classes_follow_the_power_law_to_within_one_place(skew, copies, places, seed):
     made = Composition(skew=skew, copies=copies, places=places, seed=seed)(DIGITS)
     weights = torch.arange(1, 11).double() ** -skew
     counts = made.train_labels.bincount(minlength=10).sort(descending=True).values

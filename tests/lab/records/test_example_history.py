@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fixture_batches import same
 from fixture_lab import blank_data, few_digits
 from fixture_runs import fixture_history
 
@@ -15,16 +16,6 @@ from selective_backprop_lab.records.example_history import (
     read_examples,
     write_examples,
 )
-
-
-def same(one, other):
-    for name, value in vars(one).items():
-        if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(getattr(other, name), value, err_msg=name)
-            assert getattr(other, name).dtype == value.dtype
-        else:
-            assert getattr(other, name) == value
-    return True
 
 
 @pytest.mark.parametrize(
@@ -80,9 +71,7 @@ def test_a_file_that_holds_code_is_refused(tmp_path):
     ],
     ids=range(9),
 )
-def test_another_version_or_arrays_that_lack_or_do_not_go_together_are_refused(
-    tmp_path, changes, words
-):
+def test_other_versions_and_arrays_that_do_not_fit_are_refused(tmp_path, changes, words):
     path = write_examples(fixture_history(), tmp_path / "a.jsonl")
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files} | changes

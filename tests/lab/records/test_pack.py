@@ -72,9 +72,7 @@ def test_a_packed_record_that_is_replaced_on_request_is_kept_aside(packed):
     assert aside == {f"{again.name}.replaced": contents[again.name]}
 
 
-def test_records_of_other_names_and_files_that_are_none_stay_beside_the_pack_and_are_named(
-    tmp_path,
-):
+def test_records_of_other_names_and_files_that_are_none_stay_and_are_named(tmp_path):
     usual = record(tmp_path)
     copy, notes = tmp_path / "copy.jsonl", tmp_path / "notes.jsonl"
     copy.write_bytes(usual.read_bytes())

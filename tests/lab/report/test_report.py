@@ -105,16 +105,11 @@ def located(*runs):
 
 def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
     page = report(runs_of(10), whole=True)
-    said = [
-        "level",
-        "6.00 ± 2.48",
-        "Wall seconds",
-        "git 0123456789ab",
-        "selective-backprop compare",
-    ]
+    said = ["6.00 ± 2.48", "Wall seconds", "git 0123456789ab", "selective-backprop compare"]
     said += ["The 6 records behind this page", "exclude evaluation", "Cost is counted in passes"]
     for words in (
         *said,
+        "level",
         "Which strategy learns cheapest? fixture-data, fixture-net",
         "fixture-data · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU",
         "Does selection pay here? Not shown. On fixture-data, plain training ends at 6.00 % error",

@@ -18,14 +18,8 @@ class Screen:
 
     def __init__(self, terminal, width=120):
         self.file = io.StringIO()
-        self.console = Console(
-            file=self.file,
-            force_terminal=terminal,
-            width=width,
-            height=40,
-            color_system=None,
-            legacy_windows=False,
-        )
+        size = {"width": width, "height": 40, "color_system": None, "legacy_windows": False}
+        self.console = Console(file=self.file, force_terminal=terminal, **size)
 
     @property
     def lines(self):

@@ -41,9 +41,8 @@ def start_and_kill(plan: Any, folder: Path, updates: int) -> None:
     if child == 0:
         os.close(reads)
         try:
-            train_session(
-                replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6
-            )
+            told = replace(plan, probes=(Telling(writes),))
+            train_session(told, few_digits(), folder, every=1e-6)
         except BaseException:
             traceback.print_exc()
         finally:
