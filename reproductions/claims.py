@@ -22,17 +22,17 @@ from reproductions.evidence import Evidence, Panel
 from reproductions.settings import Arm
 from reproductions.training import file_of
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_WORDS
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
-from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.analysis.verdict import (
+from selective_backprop_lab.analysis.estimates import (
+    Estimate,
     Finding,
     Verdict,
-    in_words,
+    estimate,
     is_above,
     is_below,
     opposite,
 )
+from selective_backprop_lab.analysis.tables import in_words, with_interval
+from selective_backprop_lab.records.frame import AXIS_WORDS
 
 FOLDER = Path(__file__).parent
 

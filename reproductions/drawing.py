@@ -16,7 +16,7 @@ from matplotlib.typing import LegendLocType
 
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import untimed
-from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import Curve
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import LabData

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from reproductions.probes import unpack
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import Curve
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Curve, Estimate, estimate
 from selective_backprop_lab.analysis.queries import last
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.shapes import Float64, Int64, Shaped
-from selective_backprop_lab.training.probes import Probe
+from selective_backprop_lab.training.run_config import Probe
 
 CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
 Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw

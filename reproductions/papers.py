@@ -21,10 +21,10 @@ from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming, read_step_times
+from selective_backprop_lab.analysis.estimates import Verdict, tally
 from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
-from selective_backprop_lab.analysis.verdict import Verdict, tally
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.shapes import Float, Int64, Shaped
-from selective_backprop_lab.training.probes import Memory, Probe, ProbeContext
+from selective_backprop_lab.training.run_config import Memory, Probe, ProbeContext
 
 MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked

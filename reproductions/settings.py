@@ -14,8 +14,7 @@ from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Precision, Rates, Recipe
 from selective_backprop_lab.report.panels import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.probes import Probe
-from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.run_config import Probe, RunConfig
 
 # Training examples of the data sets as they are published.
 EXAMPLES = {

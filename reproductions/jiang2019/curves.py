@@ -18,9 +18,9 @@ from reproductions.evidence import SAME, Evidence, Panel
 from reproductions.measures import clock, last, mean_of, over_seeds, paired
 from reproductions.settings import SHORTENED, USUAL, Arm
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate, curve, estimate
 from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
+from selective_backprop_lab.records.frame import AXIS_LABELS, AXIS_WORDS
 from selective_backprop_lab.report.panels import INK, scale_error, span, strategy_colours
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock

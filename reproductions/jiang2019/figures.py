@@ -16,7 +16,7 @@ from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.recipe import Rates, Recipe
-from selective_backprop_lab.training.probes import Probe
+from selective_backprop_lab.training.run_config import Probe
 
 TUNING_SEEDS = (100, 101, 102)  # no other run has them
 TUNED_SEEDS = (0, 1, 2)

@@ -30,8 +30,7 @@ from reproductions.probes import (
 from reproductions.settings import STYLES, Arm
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
-from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.analysis.verdict import in_words
+from selective_backprop_lab.analysis.tables import Table, in_words, percent, with_interval
 
 # Figure 2: the easiest and the hardest images
 

@@ -20,12 +20,11 @@ from reproductions.jiang2019.curves import FACTORS
 from reproductions.measures import CLOCKS, at_target, clock, last, mean_of, phase_seconds
 from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_WORDS
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate, Verdict, estimate, is_above
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
-from selective_backprop_lab.analysis.verdict import Verdict, is_above
+from selective_backprop_lab.records.frame import AXIS_WORDS
 from selective_backprop_lab.report.panels import INK, PHASE_COLOURS
 
 # The parts of the paper's bars, from the phases that are metered; the first gives the colour.

@@ -14,7 +14,7 @@ from reproductions.jiang2019.times import reaches_sooner
 from reproductions.measures import beside, timed
 from reproductions.papers import FIGURES
 from reproductions.settings import make_arm, variants
-from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.frame import frame_of
 
 HOLDS, FAILS, OPEN = Verdict

@@ -9,7 +9,7 @@ import pytest
 from reproductions.evidence import Evidence
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, section
-from selective_backprop_lab.analysis.verdict import Finding, Verdict
+from selective_backprop_lab.analysis.estimates import Finding, Verdict
 
 TEXTS = Path(__file__).parents[3] / "shared" / "seeds"
 DIGESTS = Path(__file__).with_name("quotes.sha256")

@@ -8,7 +8,7 @@ from reproductions.drawing import caption
 from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.times import speedup_table, speedup_tables
 from reproductions.settings import make_arm
-from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.analysis.estimates import Verdict
 
 HOLDS, FAILS, OPEN = Verdict
 SETTING = fixture_setting()

@@ -168,7 +168,6 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
 
 
 def _alike(best: Gain) -> str:
-    """Return what an arm's treatments change, and what its selection adds to that."""
     if best.adds is None:
         return ""
     base, treatments = best.parts
@@ -217,7 +216,6 @@ def _answering(judged: list[Gain]) -> list[Gain]:
 
 
 def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
-    """Return why there is no verdict at all, and what to do; empty if there is a verdict."""
     if not _by_length(comparison, queries.BASELINE):
         why = f"There is no verdict: no run of plain training ({queries.BASELINE}) is finished."
         return why, f"run it as well (--strategies {queries.BASELINE},…); finished runs are kept."
