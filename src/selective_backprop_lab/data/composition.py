@@ -46,17 +46,23 @@ class Composition:
     Which place shows what depends only on the settings and `seed`, on every platform.
     """
 
-    # The k-th largest class, in an order drawn at random, gets places as `k ** -skew`.
+    # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's
+    # shares. The order of the classes is drawn at random. At least 0.
     skew: float = 0.0
-    # One class, drawn at random, gets this share of the places; the others get equal parts.
+    # One class, drawn at random, gets this share of the places, in [0, 1), and the other classes
+    # get equal parts of the rest. 0 leaves the data set's shares.
     frequent: float = 0.0
-    # The k-th example of a class, in a random order, is shown as often as `k ** -copies`.
+    # A place of a class shows its k-th example, in a random order, with a probability proportional
+    # to `k ** -copies`. 1 is Zipf's law; 0 shows each example at most once. At least 0.
     copies: float = 0.0
-    # Copies, but not the first, are shifted by up to so many pixels, and lit differently.
+    # The first place that shows an example shows it unchanged. Others shift it by up to this many
+    # pixels, and change its brightness by up to a fifth. 0 makes exact copies.
     near_copies: int = 0
-    # None: as many as examples or, if classes are unequal without copies, as their shares allow.
+    # The number of places. None is the number of examples in the data set or, with skew or a
+    # frequent class and without copies, as many as the shares allow.
     places: int | None = None
-    # The share of wrong labels. All kinds replace the same; a larger share, those and more.
+    # The share of the places with a wrong label, in [0, 1): exactly so many, rounded. All kinds
+    # replace the same labels, and a larger share replaces those of a smaller one and more.
     noise: float = 0.0
     noise_kind: NoiseKind = NoiseKind.UNIFORM
     seed: int = 0
