@@ -241,8 +241,8 @@ def test_of_a_stream_everything_is_trained_on_while_scoring_would_not_pay():
     assert loader.stats.scored < 2000
 
 
-def test_rows_without_a_target_do_not_count_as_skipped():
-    scores = torch.tensor([0.0, math.inf, math.log(2.0), NO_TARGET, -math.log(0.75)])
+def test_rows_without_a_target_or_with_a_loss_that_is_no_number_do_not_count():
+    scores = torch.tensor([0.0, math.inf, math.log(2.0), NO_TARGET, -math.log(0.75), math.nan])
     assert float(rule.share_skipped(scores)) == pytest.approx((0.9 + 0.0 + 0.0 + 0.5) / 4)
     assert float(rule.share_skipped(torch.full((3,), NO_TARGET))) == 0.0
 

@@ -258,10 +258,9 @@ class Pipeline:
             gate.observe(self._score(batch))
         if phase in SCORED:
             rows = self._judge(batch)
-        elif self.needs.passes and not (self.tally["scored"] or (self.feed and self.feed.taken)):
-            # Score the very first batch even in a warm-up, so that wrong losses raise at once and
-            # not after a whole epoch. If the loop uses the loader's loss to feed a gate, that loss
-            # raises by itself.
+        elif self.needs.passes and not self.tally["scored"]:
+            # Score the very first batch even in a warm-up or before a gate opens, so that wrong
+            # losses raise at once.
             self._score(batch)
         return phase, rows
 
