@@ -140,7 +140,6 @@ class Pipeline:
             self.cursor = self.cursor._replace(buffer=waits, unscored=NO_INDICES)
 
     def drawn(self) -> int:
-        """Return how many candidate batches this rank has drawn since training began."""
         batches = self.clock.progress.source.batches or 0
         return max(0, self.cursor.epoch) * batches + self.cursor.drawn
 
@@ -273,7 +272,6 @@ class Pipeline:
             pass
 
     def _judge(self, batch: CandidateBatch) -> Rows:
-        """Return rows with their scores, if candidates are scored; remember the scores."""
         if self.scorer is None:
             return batch.rows
         rows = self.finite.pass_on(batch.rows._replace(scores=self._score(batch)))
