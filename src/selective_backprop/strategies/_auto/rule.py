@@ -93,10 +93,9 @@ class LearnedGate(AbstractGate):
 
 
 def share_skipped(scores: Scores) -> Tensor:
-    """Return the share of the candidates that `auto` skips on average."""
-    rows = scores != NO_TARGET
+    rows = scores > NO_TARGET  # also not NaN
     skipped = (1.0 + 2.0 * torch.expm1(-scores.double())).clamp(0.0, 1.0 - FLOOR)
-    return (skipped * rows).sum() / rows.sum().clamp(min=1)
+    return skipped.where(rows, 0.0).sum() / rows.sum().clamp(min=1)
 
 
 @final
