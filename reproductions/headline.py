@@ -16,7 +16,7 @@ from reproductions import papers, training
 from reproductions.drawing import save
 from reproductions.evidence import Panel
 from reproductions.jiang2019.curves import FACTORS
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.jiang2019.times import log_speed, target_of
 from reproductions.measures import final_difference, log_ratios
 from reproductions.settings import SHORTENED
@@ -35,9 +35,7 @@ _LIVE = ("traditional", "sb", "shortened")  # on MNIST, a few minutes
 
 def headline(console: Console, out: Path) -> None:
     """Print what the paper says and what is on record, and draw figure 7 and table 1."""
-    saturated, full, gpu = (
-        _panels(scale) for scale in (ScaleName.SATURATED, ScaleName.CIFAR10, ScaleName.GPU)
-    )
+    saturated, full, gpu = (_panels(scale) for scale in ("saturated", "cifar10", "gpu"))
     reported = papers.FIGURES["fig-7"].reported
     said = f"The paper: “{reported.quotes['cifar10'].text}” ({reported.quotes['cifar10'].section})."
     lines = [
@@ -49,7 +47,7 @@ def headline(console: Console, out: Path) -> None:
         f"{_each(saturated, 'third', 'traditional')}; SB against it "
         f"{_each(saturated, 'sb', 'third')}.",
     ]
-    order = papers.committed(_RECORDS / ScaleName.SATURATED)
+    order = papers.committed(_RECORDS / "saturated")
     make_folder(out)
     order = replace(order, out=out, records_in=order.folder)
     draw_learned(out / "learned")
@@ -60,13 +58,13 @@ def headline(console: Console, out: Path) -> None:
 
 def live(console: Console, order: papers.PaperOrder) -> None:
     """Train on MNIST what the headline compares, and print its speed beside the recorded one."""
-    whole = SCALES[ScaleName.SATURATED]
+    whole = SCALES["saturated"]
     figures = [_TABLE]
     part, kept = papers.limited(whole, figures, _LIVE, ["mnist"])
     order = replace(order, scale=part)
     training.train_missing(console, order.jobs_of(kept), order, order.folder)
     fresh = papers.gather(kept[0], replace(order), {}).panels[:1]
-    recorded = _panels(ScaleName.SATURATED)[:1]
+    recorded = _panels("saturated")[:1]
     for key in _LIVE[1:]:
         words = [_each(panels, key, "traditional") for panels in (fresh, recorded)]
         label = next(arm.label for arm in fresh[0].arms if arm.key == key)
@@ -107,7 +105,7 @@ def places() -> Iterator[tuple[str, float, Estimate]]:
     The numbers are the training error, in %, of plain training of SB's cost, and the logarithm of
     how many times as fast SB is as the best plain training.
     """
-    for name in ScaleName:
+    for name in SCALES:
         if not (_RECORDS / name).is_dir() or _TABLE not in papers.figures_at(SCALES[name]):
             continue
         for panel in _panels(name):

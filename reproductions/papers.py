@@ -18,7 +18,7 @@ from reproductions.drawing import caption, save
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming, read_step_times
 from selective_backprop_lab.analysis.facts import seeds_of
@@ -141,7 +141,7 @@ class PaperOrder(training.Order):
 
 def committed(folder: Path) -> PaperOrder:
     """Return the order of the records in a folder named after its scale."""
-    scale = SCALES[ScaleName(folder.name)]
+    scale = SCALES[folder.name]
     options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
     return PaperOrder(scale=scale, seeds=SEEDS, device="cpu", out=folder, trains=False, **options)
 

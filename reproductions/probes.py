@@ -1,7 +1,7 @@
 """The probes of the papers' figures: losses, ranks, selections and gradients inside a run."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -67,9 +67,8 @@ class LossRanks(Probe):
         shares, last = found.double() / max(1, len(found) - 1), memory.get("last")
         total, looks = memory.get("sum", 0) + shares, memory.get("looks", 0) + 1
         memory.update(sum=total, last=shares, looks=looks)
-        seen: dict[str, Any] = {
-            "followed": [round(share, 4) for share in shares[: self.followed].tolist()]
-        }
+        followed = shares[: self.followed].tolist()
+        seen: dict[str, Any] = {"followed": [round(share, 4) for share in followed]}
         if last is not None:
             seen["moved"] = round(float((shares - last).abs().mean()), 5)
         if progress == 1.0:
@@ -160,7 +159,7 @@ class BatchGradients(Probe):
         if "generator" in memory:
             draws.set_state(memory["generator"].cpu())
         loader = _training(scene, self.batches * self.batch_size, self.batch_size)
-        means = torch.stack([self._compared(scene, *batch, draws) for batch in loader]).mean(0)
+        means = torch.stack([self._compared(scene, batch, draws) for batch in loader]).mean(0)
         memory["generator"] = draws.get_state()
         return {
             measure: {
@@ -171,12 +170,9 @@ class BatchGradients(Probe):
         }
 
     def _compared(
-        self,
-        scene: ProbeContext,
-        inputs: Tensor,
-        targets: Int64[Tensor, " candidate"],
-        draws: torch.Generator,
+        self, scene: ProbeContext, batch: Sequence[Tensor], draws: torch.Generator
     ) -> Float[Tensor, "measure kind share"]:
+        inputs, targets = batch
         losses, whole = _gradient(scene, inputs, targets)
         highest, found = losses.argsort(descending=True, stable=True), []
         for share in self.shares:

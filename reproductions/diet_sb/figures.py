@@ -49,40 +49,29 @@ _SHARES = tuple(step / 20 for step in range(1, 20))
 
 
 # The panels of each figure
+def _compared(scale: Scale) -> Sequence[Panel]:
+    rows = {"random": methods.BACKPROP, "sb": methods.BACKPROP}
+    return [methods.panel(scale.pruned, **rows)]
 
 
-def seven(scale: Scale) -> Sequence[Panel]:
-    """Return the rows of table 1."""
-    panels = (*backprop(scale), *pruning(scale))
-    arms = {arm.key: arm for panel in panels for arm in panel.arms}
-    return [Panel(scale.pruned.title, scale.pruned, tuple(arms[key] for key in TABLE))]
+def _pruning(scale: Scale) -> Sequence[Panel]:
+    rows = {"el2n": methods.EL2N, "sb": (*methods.EL2N, 0.75), "diet": methods.DIET}
+    return [methods.panel(scale.pruned, **rows)]
 
 
-def backprop(scale: Scale) -> Sequence[Panel]:
-    """Return Random-Backprop and SB at each share."""
-    return [methods.panel(scale.pruned, random=methods.BACKPROP, sb=methods.BACKPROP)]
-
-
-def pruning(scale: Scale) -> Sequence[Panel]:
-    """Return EL2N, SB and Diet-SB."""
-    shares = {"el2n": methods.EL2N, "sb": (*methods.EL2N, 0.75), "diet": methods.DIET}
-    return [methods.panel(scale.pruned, **shares)]
-
-
-def remarked(scale: Scale) -> Sequence[Panel]:
-    """Return the same methods on the data set that the poster only remarks on."""
+def _remarked(scale: Scale) -> Sequence[Panel]:
     few, others = methods.FEW_BACKPROP, {"el2n": methods.EL2N, "diet": methods.DIET}
     found = scale.remarked
     return [] if found is None else [methods.panel(found, random=few, sb=few, **others)]
 
 
-def nets(scale: Scale) -> Sequence[Panel]:
-    """Return two nets early in training, for their EL2N scores."""
-    return [_scored(setting) for setting in scale.scored]
+def _seven(scale: Scale) -> Sequence[Panel]:
+    panels = (*_compared(scale), *_pruning(scale))
+    arms = {arm.key: arm for panel in panels for arm in panel.arms}
+    return [Panel(scale.pruned.title, scale.pruned, tuple(arms[key] for key in TABLE))]
 
 
-def chosen(scale: Scale) -> Sequence[Panel]:
-    """Return SB, for its selections, and the same net early in training, for its EL2N scores."""
+def _chosen(scale: Scale) -> Sequence[Panel]:
     setting = scale.pruned
     ours = settings.probed(methods.make_arm("sb", 0.5, setting), Selections())
     return [Panel(setting.title, setting, (ours,)), _scored(methods.early(setting))]
@@ -94,8 +83,6 @@ def _scored(setting: Setting) -> Panel:
 
 
 # Time per epoch, and accuracy
-
-
 def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
     """Return the seconds of an epoch on the runs' clock, without warm-up and preparation, by seed.
 
@@ -133,17 +120,17 @@ def times_table(panel: Panel) -> Table:
 
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         prunes, timed = arm.key.startswith(("el2n", "diet")), _per_epoch(panel, arm, runs)
-        every = arm.key.startswith((BASELINE, "el2n"))
-        found = {
+        every, theirs = arm.key.startswith((BASELINE, "el2n")), SECONDS[arm.key]
+        if timed:
+            prepared = f"{preparing(runs).mean():.2f}" if prunes else "–"
+            timed[f"preparing once, {_unit(panel)}"] = prepared
+        return {
             "pruned first": percent(1 - arm.plan.settings.keep) if prunes else "–",
             "of the rest, trained on": "all" if every else percent(arm.plan.settings.rate),
             **timed,
+            "the poster: s per epoch": f"{theirs:.2f}",
+            "its ratio": f"{theirs / SECONDS[BASELINE]:.2f}",
         }
-        if timed:
-            prepared = f"{preparing(runs).mean():.2f}" if prunes else "–"
-            found[f"preparing once, {_unit(panel)}"] = prepared
-        found["the poster: s per epoch"] = f"{SECONDS[arm.key]:.2f}"
-        return found | {"its ratio": f"{SECONDS[arm.key] / SECONDS[BASELINE]:.2f}"}
 
     return panel.table(cells, head="method, total dropped")
 
@@ -153,7 +140,6 @@ def _unit(panel: Panel) -> str:
 
 
 def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
-    """Return an epoch's time and its ratio to the baseline's, if the panel's seconds compare."""
     if not measures.together(panel.runs):
         return {}
     found = ratio(panel, runs, panel[BASELINE]) if BASELINE in panel else None
@@ -163,35 +149,22 @@ def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def draw_runtime(evidence: Evidence) -> Drawing | None:
-    """Draw the seconds per epoch of each row, beside the poster's, where seconds compare."""
-    if not any(map(_ratios, evidence.panels)):
-        return None
-    return drawing.side_by_side(evidence, _draw_times, 3.2)
+def _draw_runtime(evidence: Evidence) -> Drawing | None:
+    timed = any(map(_ratios, evidence.panels))
+    return drawing.side_by_side(evidence, _draw_times, 3.2) if timed else None
 
 
 def _draw_times(axes: Axes, panel: Panel) -> None:
     ratios = _ratios(panel)
     labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
-    columns = {
-        "ours": [ratios[key].mean for key in labels],
-        "the poster": [SECONDS[key] / SECONDS[BASELINE] for key in labels],
-    }
+    theirs = [SECONDS[key] / SECONDS[BASELINE] for key in labels]
+    columns = {"ours": [ratios[key].mean for key in labels], "the poster": theirs}
     widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
-    look: dict[str, Any] = {
-        "xerr": {"ours": widths},
-        "error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3},
-    }
+    look: dict[str, Any] = {"xerr": {"ours": widths}, "width": 0.76}
+    look |= {"error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3}}
     bars, words = pd.DataFrame(columns, [*labels.values()]), "time per epoch, Baseline = 1"
-    drawing.draw_bars(
-        axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), width=0.76, **look
-    )
+    drawing.draw_bars(axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), **look)
     axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
-
-
-def draw_accuracies(evidence: Evidence) -> Drawing:
-    """Draw the accuracy of methods by the share dropped."""
-    return drawing.side_by_side(evidence, _draw_accuracies, 3.2)
 
 
 def _draw_accuracies(axes: Axes, panel: Panel) -> None:
@@ -227,8 +200,6 @@ def accuracies_table(panel: Panel) -> Table:
 
 
 # The examples of lowest EL2N score, and those that SB uses least
-
-
 def _ranks(panel: Panel) -> dict[int, Tensor]:
     return measures.seen_last(panel.runs, El2nRanks, "ranks")
 
@@ -306,23 +277,17 @@ def draw_lowest(evidence: Evidence) -> Drawing:
 def lowest_table(evidence: Evidence) -> Sequence[Table]:
     """List how often SB used them, and of how many classes they are."""
     data, (counts, lists) = evidence.panels[0].images, _lowest_images(evidence)
-    rows = [
-        (
-            title,
-            str(len({*indices} & {*lists["lowest EL2N"]})),
-            f"{float(counts[indices].mean()):.2f}",
-            str(len(data.train_labels[indices].unique())),
-        )
-        for title, indices in lists.items()
-    ]
+    rows = []
+    for title, indices in lists.items():
+        shared = len({*indices} & {*lists["lowest EL2N"]})
+        classes = len(data.train_labels[indices].unique())
+        rows.append((title, str(shared), f"{float(counts[indices].mean()):.2f}", str(classes)))
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times used", "classes")
     return [Table(head, rows, "Images")]
 
 
 # The classes that are left out
-
-
 def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
     data, epochs = ours.images, ours.setting.recipe.epochs
     shares = {
@@ -350,10 +315,7 @@ def classes_table(evidence: Evidence) -> Sequence[Table]:
     """List the classes that are most left out, and the least."""
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     ends = [*order[:LISTED], *order[LISTED:][-LISTED:]]
-    rows = [
-        (names[place], *(with_interval(values[place]) for values in left.values()))
-        for place in ends
-    ]
+    rows = [(names[place], *(with_interval(own[place]) for own in left.values())) for place in ends]
     head = ("class", *(f"left out by {name}, %" for name in left))
     title = "Left out, the classes at both ends" if len(ends) < len(order) else "Left out"
     return [Table(head, rows, title)]
@@ -390,14 +352,11 @@ def draw_classes(evidence: Evidence) -> Drawing:
     return drawing.sheet(evidence, [[cell]], height=4.0)
 
 
-# Measures
-
-
 def _beyond_chance(case: Case, share: float) -> Estimate:
     one, other = case.panels
     mine = _ranks(one) if one.arms[0].key == BASELINE else _uses(one)
-    values = [measures.overlap(*pair, share) for pair in _pairs(mine, _ranks(other))]
-    return estimate([value - 100 * share for value in values])
+    pairs = _pairs(mine, _ranks(other))
+    return estimate([measures.overlap(*pair, share) - 100 * share for pair in pairs])
 
 
 def _alike(case: Case) -> Estimate:
@@ -421,19 +380,24 @@ MEASURES = {
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),
 }
-_ACCURACY = {"draw": draw_accuracies, "tables": by_panel(accuracies_table)}
+_ACCURACY = {"draw": partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)}
+_ACCURACY |= {"tables": by_panel(accuracies_table)}
 _PRUNED = "pruned by EL2N, % of the examples"
 _LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
-_CHOSEN = {"whole": True, "panels": chosen}
+_CHOSEN = {"whole": True, "planned": _chosen}
 FIGURES = figures_of(
     _REPORTED,
     {
-        "diet-runtime": {"panels": seven, "draw": draw_runtime, "tables": by_panel(times_table)},
-        "diet-accuracy": {"panels": backprop, **_ACCURACY},
-        "diet-el2n": {"panels": pruning, **_ACCURACY},
-        "diet-cifar10": {"panels": remarked, **_ACCURACY},
+        "diet-runtime": {"planned": _seven, "draw": _draw_runtime, "tables": by_panel(times_table)},
+        "diet-accuracy": {"planned": _compared, **_ACCURACY},
+        "diet-el2n": {"planned": _pruning, **_ACCURACY},
+        "diet-cifar10": {"planned": _remarked, **_ACCURACY},
         "diet-nets": _CHOSEN
-        | {"panels": nets, "draw": partial(draw_overlaps, label=_PRUNED), "tables": overlaps_table},
+        | {
+            "planned": lambda scale: [*map(_scored, scale.scored)],
+            "draw": partial(draw_overlaps, label=_PRUNED),
+            "tables": overlaps_table,
+        },
         "diet-overlap": _CHOSEN
         | {"draw": partial(draw_overlaps, label=_LEAST), "tables": overlaps_table},
         "diet-images": _CHOSEN | {"draw": draw_lowest, "tables": lowest_table},

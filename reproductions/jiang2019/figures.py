@@ -197,7 +197,7 @@ def _made(
     panels: Panels, draw: Callable[..., Any], table: Callable[..., Any], **options: Any
 ) -> dict[str, Any]:
     draw, table = partial(draw, **options), partial(table, **options)
-    return {"panels": panels, "draw": draw, "tables": by_panel(table)}
+    return {"planned": panels, "draw": draw, "tables": by_panel(table)}
 
 
 def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
 
 def _until(factor: float, settings: Settings) -> dict[str, Any]:
     return {
-        "panels": _on(settings, _judged_beside(_of("traditional", "sb", "stale"))),
+        "planned": _on(settings, _judged_beside(_of("traditional", "sb", "stale"))),
         "draw": partial(times.draw_times, factor=factor),
         "tables": partial(times.times_tables, factor=factor),
     }
@@ -233,7 +233,7 @@ FIGURES = figures_of(
         "fig-4": _made(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
         "fig-5": _made(_GRADIENTS, inside.draw_gradients, inside.gradients_table),
         "small-gradients": {
-            "panels": _on(
+            "planned": _on(
                 lambda scale: [replace(each, evaluations=LOOKS) for each in _inside(scale)],
                 _of("traditional", probe=probes.GradientNorms()),
             ),
@@ -242,9 +242,9 @@ FIGURES = figures_of(
         "predictors": _along(_PREDICTED, "cost"),
         "fig-6": _along(_everyone, "updates", marked=True),
         "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
-        "table-1": {"panels": _everyone, "tables": times.speedup_tables},
-        "tuned": {"panels": _tuned, "tables": times.speedup_tables},
-        "tuning": {"panels": _tuning, "tables": by_panel(times.tuning_table)},
+        "table-1": {"planned": _everyone, "tables": times.speedup_tables},
+        "tuned": {"planned": _tuned, "tables": times.speedup_tables},
+        "tuning": {"planned": _tuning, "tables": by_panel(times.tuning_table)},
         "fig-8": _confidences("confidence"),
         "fig-9": _confidences("accuracy"),
         "fig-10": _until(1.4, _rated),
@@ -261,13 +261,13 @@ FIGURES = figures_of(
         "static": _along(_scheduled(_static, "{0.title}, static")),
         "batch-size": _along(_on(_at("batches"), _of("traditional", *_SELECTIVE))),
         "fig-18": {
-            "panels": lambda scale: (),
+            "planned": lambda scale: (),
             "draw": times.draw_steps,
             "tables": times.steps_table,
-            "timings": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+            "timed": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
         },
         "poster": {
-            "panels": _FILTERED,
+            "planned": _FILTERED,
             "draw": curves.draw_poster,
             "tables": lambda evidence: [
                 curves.ends_table(panel) for panel in curves.filtered_named(evidence).panels

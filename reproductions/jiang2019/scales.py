@@ -9,7 +9,6 @@ AMD EPYC, an eighth of them Diet-SB's.
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -112,18 +111,5 @@ def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
     return Scale(name=name, **found)
 
 
-class ScaleName(StrEnum):
-    """The names of the scales."""
-
-    SMALL = "small"
-    CIFAR10 = "cifar10"
-    NETS = "nets"
-    SATURATED = "saturated"
-    REDUNDANT = "redundant"
-    GPU = "gpu"
-    GPU_50 = "gpu-50"
-    GPU_200 = "gpu-200"
-    FULL = "full"
-
-
-SCALES: Mapping[ScaleName, Scale] = {name: _scale(name.value, **_ROWS[name]) for name in ScaleName}
+_NAMES = ("small", "cifar10", "nets", "saturated", "redundant", "gpu", "gpu-50", "gpu-200", "full")
+SCALES: Mapping[str, Scale] = {name: _scale(name, **_ROWS[name]) for name in _NAMES}

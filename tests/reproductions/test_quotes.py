@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reproductions.evidence import Evidence
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.papers import FIGURES, section
 from selective_backprop_lab.analysis.verdict import Finding, Verdict
 
@@ -45,7 +45,7 @@ def test_quotes_are_those_that_were_compared_with_their_sources():
 
 def test_what_has_no_sentence_has_no_verdict():
     figure = FIGURES["fig-6"]
-    evidence = Evidence(SCALES[ScaleName.SMALL])
+    evidence = Evidence(SCALES["small"])
     finding = Finding("SB is blue", Verdict.HOLDS, "very")
     text = section(figure, evidence, [], [("nearly-all", finding)], pictured=False)
     assert "| *nearly-all* | SB is blue | **agrees** | very |" in text

@@ -10,7 +10,7 @@ from fixture_runs import fixture_run
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.papers import find_figures
 from reproductions.settings import cost_of_sb, make_arm
 from reproductions.training import (
@@ -40,7 +40,7 @@ def test_every_strategy_has_the_same_warm_up():
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
-    scale = SCALES[ScaleName.FULL].ending_after(12)
+    scale = SCALES["full"].ending_after(12)
     (setting, *_) = scale.main
     timed = make_arm("sb", setting).plan
     assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
