@@ -79,10 +79,7 @@ def figures_of(
     measures: Mapping[str, Measure],
     more: Mapping[str, Iterable[Claim]] | None = None,
 ) -> tuple[Figure, ...]:
-    """Return the figures that a source reports.
-
-    `made` has the fields from `planned` on. The claims `more` come before those of the file.
-    """
+    """Return a source's figures: `made` has the fields from `planned` on, `more` first claims."""
     said, first = read_reported(reported), more or {}
     claims = read_claims(said, {**MEASURES, **measures})
     return tuple(

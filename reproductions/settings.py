@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,9 @@ AT_COST = ("auto", "easy-skip")  # the paper does not have them: as long as SB's
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
 # Of lines that are no strategies: Okabe and Ito's colours, dark and light alternating.
-_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot")
-STYLES = tuple(
-    Style(colour, dash, 2.2 if dash == "dot" else 2.0)
-    for colour, dash in zip(_COLOURS, _DASHES, strict=True)
-)
+_LOOKS = {"#d55e00": "solid", "#0072b2": "dash", "#009e73": "dashdot", "#cc79a7": "longdash"}
+_LOOKS |= {"#e69f00": "dot", "#56b4e9": "longdashdot"}
+STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _LOOKS.items())
 
 
 @dataclass(frozen=True)
@@ -94,9 +91,8 @@ class Setting:
         source, recipe, found = self.published, self.recipe, {}
         if not self.real:
             name = self.title.partition(",")[0]
-            found["data"] = (
-                f"{self.title if name == source.data else name} instead of {source.data}"
-            )
+            name = self.title if name == source.data else name
+            found["data"] = f"{name} instead of {source.data}"
         ours = self.limit or EXAMPLES.get(recipe.data, 0)
         for name, mine, theirs, words in (
             ("net", recipe.model, source.model, "{} instead of {}"),
@@ -156,10 +152,7 @@ class Scale:
         return not self.only or recipe.data in self.only
 
     def ending_after(self, hours: float | None) -> "Scale":
-        """Return a scale whose runs end after so many hours; those of the Diet-SB poster stay.
-
-        They follow the schedule of the recipe's epochs, as far as they come.
-        """
+        """Return a scale whose runs end after so many hours; those of the Diet-SB poster stay."""
         return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
 
     def lasting(self, epochs: int | None) -> "Scale":
@@ -174,8 +167,7 @@ class Scale:
                 return tuple(map(new, found))
             return change(found) if isinstance(found, Setting) else found
 
-        names = {each.name for each in fields(self)}.difference(kept)
-        return replace(self, **{name: new(getattr(self, name)) for name in names})
+        return replace(self, **{k: new(own) for k, own in vars(self).items() if k not in kept})
 
 
 def changed(setting: Setting, **recipe: Any) -> Setting:
@@ -209,10 +201,7 @@ def plan(
     noise: float = 0.0,
     recipe: Recipe | None = None,
 ) -> RunConfig:
-    """Return one strategy's run in a setting, as the paper ran it.
-
-    Each candidate is drawn by its own coin, and all runs have equally many epochs.
-    """
+    """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin."""
     return RunConfig(
         recipe=recipe or setting.recipe,
         arm=arm,
@@ -233,10 +222,7 @@ def plan(
 
 
 def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`.
-
-    If it has a learning rate of its own, its label says so.
-    """
+    """Return a strategy by its key; the options are those of `plan`."""
     if key in SHORTENED:
         (share, dash), name = SHORTENED[key], BASELINE
         label = f"Traditional, shortened to {percent(share)}" if share else "Traditional, shortened"

@@ -14,7 +14,6 @@ from torch import Tensor
 from reproductions import claims, drawing, measures, settings
 from reproductions.claims import Case, Measure, read_reported
 from reproductions.diet_sb import methods
-from reproductions.diet_sb.methods import NAMES
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
@@ -22,14 +21,13 @@ from reproductions.probes import El2nRanks, Selections
 from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
-from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.report.panels import Style, spread
 
 _REPORTED = Path(__file__).with_name("reported.toml")
 # The rows of table 1, and the name of the quote with the seconds per epoch of each.
 TABLE = {
-    BASELINE: "baseline",
+    queries.BASELINE: "baseline",
     "sb-50": "sb",
     "random-50": "random",
     "random-75": "random-75",
@@ -83,7 +81,7 @@ def _scored(setting: Setting) -> Panel:
 
 
 # Time per epoch, and accuracy
-def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
+def _epoch_seconds(runs: pd.DataFrame, epochs: int) -> pd.Series:
     """Return the seconds of an epoch on the runs' clock, without warm-up and preparation, by seed.
 
     An epoch is one pass over the examples that pruning left. If a run was not evaluated between its
@@ -92,44 +90,41 @@ def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
     axis, end = clock(runs), last(runs)
     warm = runs[runs.progress * epochs >= 0.99].drop_duplicates("seed").set_index("seed")
     later = (end[axis] - warm[axis]) / (epochs * (end.progress - warm.progress))
-    every = (end[axis] - preparing(runs)) / epochs
+    every = (end[axis] - _preparing(runs)) / epochs
     return later.where(warm.evaluation < end.evaluation, every)
 
 
-def preparing(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds that EL2N's models took before training, on the runs' clock, by seed."""
+def _preparing(runs: pd.DataFrame) -> pd.Series:
     return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
 
 
-def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
+def _ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
     """Return the time per epoch as a share of another's; None if their seconds do not compare."""
     if not measures.together(pd.concat([mine, theirs])):
         return None
     epochs = panel.setting.recipe.epochs
-    return paired(per_epoch(mine, epochs) / per_epoch(theirs, epochs))
+    return paired(_epoch_seconds(mine, epochs) / _epoch_seconds(theirs, epochs))
 
 
 def _ratios(panel: Panel) -> dict[str, Estimate]:
-    base = panel[BASELINE]
-    found = {arm.key: ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
+    base = panel[queries.BASELINE]
+    found = {arm.key: _ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
     return {key: each for key, each in found.items() if each is not None}
 
 
-def times_table(panel: Panel) -> Table:
-    """List the seconds per epoch of each row, beside the poster's."""
-
+def _listed(panel: Panel) -> Table:
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         prunes, timed = arm.key.startswith(("el2n", "diet")), _per_epoch(panel, arm, runs)
-        every, theirs = arm.key.startswith((BASELINE, "el2n")), SECONDS[arm.key]
+        every, theirs = arm.key.startswith((queries.BASELINE, "el2n")), SECONDS[arm.key]
         if timed:
-            prepared = f"{preparing(runs).mean():.2f}" if prunes else "–"
+            prepared = f"{_preparing(runs).mean():.2f}" if prunes else "–"
             timed[f"preparing once, {_unit(panel)}"] = prepared
         return {
             "pruned first": percent(1 - arm.plan.settings.keep) if prunes else "–",
             "of the rest, trained on": "all" if every else percent(arm.plan.settings.rate),
             **timed,
             "the poster: s per epoch": f"{theirs:.2f}",
-            "its ratio": f"{theirs / SECONDS[BASELINE]:.2f}",
+            "its ratio": f"{theirs / SECONDS[queries.BASELINE]:.2f}",
         }
 
     return panel.table(cells, head="method, total dropped")
@@ -142,9 +137,9 @@ def _unit(panel: Panel) -> str:
 def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
     if not measures.together(panel.runs):
         return {}
-    found = ratio(panel, runs, panel[BASELINE]) if BASELINE in panel else None
+    found = _ratio(panel, runs, panel[queries.BASELINE]) if queries.BASELINE in panel else None
     return {
-        f"{_unit(panel)} per epoch": mean_of(per_epoch(runs, panel.setting.recipe.epochs)),
+        f"{_unit(panel)} per epoch": mean_of(_epoch_seconds(runs, panel.setting.recipe.epochs)),
         "ratio to Baseline": with_interval(found) if found else "–",
     }
 
@@ -157,7 +152,7 @@ def _draw_runtime(evidence: Evidence) -> Drawing | None:
 def _draw_times(axes: Axes, panel: Panel) -> None:
     ratios = _ratios(panel)
     labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
-    theirs = [SECONDS[key] / SECONDS[BASELINE] for key in labels]
+    theirs = [SECONDS[key] / SECONDS[queries.BASELINE] for key in labels]
     columns = {"ours": [ratios[key].mean for key in labels], "the poster": theirs}
     widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
     look: dict[str, Any] = {"xerr": {"ours": widths}, "width": 0.76}
@@ -169,16 +164,16 @@ def _draw_times(axes: Axes, panel: Panel) -> None:
 
 def _draw_accuracies(axes: Axes, panel: Panel) -> None:
     lines: list[drawing.Line] = []
-    for method, name in NAMES.items():
+    for method, (name, *_) in methods.METHODS.items():
         arms = [arm for arm in panel.arms if arm.key.startswith(f"{method}-")]
         if arms:
             dropped = [float(arm.key.removeprefix(f"{method}-")) for arm in arms]
             rows = zip(*(100 - queries.final(panel[arm.key]) for arm in arms), strict=False)
             lines.append((name, arms[0].style, curve_at(dropped, [*rows])))
     places = [x for *_, curve in lines for x in curve.x]
-    if BASELINE in panel:
+    if queries.BASELINE in panel:
         ends = [min(places, default=0.0), max(places, default=100.0)]
-        accuracy = 100 - queries.final(panel[BASELINE]).mean()
+        accuracy = 100 - queries.final(panel[queries.BASELINE]).mean()
         lines.append(("Baseline", _ALL, curve_at(ends, [[accuracy] * 2])))
     drawing.draw_lines(axes, lines, most=len(lines))
     axes.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
@@ -188,9 +183,7 @@ def _draw_accuracies(axes: Axes, panel: Panel) -> None:
     drawing.finish(axes, panel.title, lines, **look)
 
 
-def accuracies_table(panel: Panel) -> Table:
-    """List the accuracy, the time and the cost of each method."""
-
+def _accuracies_table(panel: Panel) -> Table:
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         accuracy, cost = mean_of(100 - queries.final(runs)), f"{last(runs).cost.mean():.2f}"
         times = _per_epoch(panel, arm, runs)
@@ -220,7 +213,7 @@ def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
 def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
     """Return the overlaps of the lowest examples, by name: of two nets, or of SB and EL2N."""
     one, other = evidence.panels
-    if one.arms[0].key != BASELINE:
+    if one.arms[0].key != queries.BASELINE:
         return {"SB's least used": _overlaps(_pairs(_uses(one), _ranks(other)))}
     first, second = one.setting.recipe.model, other.setting.recipe.model
     return {
@@ -229,8 +222,7 @@ def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
     }
 
 
-def overlaps_table(evidence: Evidence) -> Sequence[Table]:
-    """List overlaps, and those of chance."""
+def _overlaps_table(evidence: Evidence) -> Sequence[Table]:
     found = overlaps(evidence).items()
     rows = [(name, *(mean_of(own[share]) for share in OVERLAPS)) for name, own in found]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
@@ -238,8 +230,7 @@ def overlaps_table(evidence: Evidence) -> Sequence[Table]:
     return [Table(head, rows, "Overlap")]
 
 
-def draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
-    """Draw how many of the examples that one ranks lowest the other ranks lowest too."""
+def _draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
     x = [100 * share for share in _SHARES]
     lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
     for (name, own), style in zip(overlaps(evidence).items(), STYLES, strict=False):
@@ -264,8 +255,7 @@ def _lowest_images(evidence: Evidence) -> tuple[Tensor, dict[str, list[int]]]:
     return counts, lists
 
 
-def draw_lowest(evidence: Evidence) -> Drawing:
-    """Show the images of lowest EL2N, and of lowest rank by EL2N and SB's selections together."""
+def _draw_lowest(evidence: Evidence) -> Drawing:
     data = evidence.panels[0].images
     cells: list[list[drawing.Cell]] = [
         [partial(drawing.draw_images, data=data, indices=each, title=f"{TWENTY} images of {title}")]
@@ -274,8 +264,7 @@ def draw_lowest(evidence: Evidence) -> Drawing:
     return drawing.sheet(evidence, cells, height=1.75)
 
 
-def lowest_table(evidence: Evidence) -> Sequence[Table]:
-    """List how often SB used them, and of how many classes they are."""
+def _lowest_table(evidence: Evidence) -> Sequence[Table]:
     data, (counts, lists) = evidence.panels[0].images, _lowest_images(evidence)
     rows = []
     for title, indices in lists.items():
@@ -302,7 +291,6 @@ def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
 
 
 def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
-    """Return the part of each class that each leaves out, and the classes, most left out first."""
     left = {
         name: [over_seeds(own[place]) for place in own]
         for name, own in _left_out(*evidence.panels).items()
@@ -354,7 +342,7 @@ def draw_classes(evidence: Evidence) -> Drawing:
 
 def _beyond_chance(case: Case, share: float) -> Estimate:
     one, other = case.panels
-    mine = _ranks(one) if one.arms[0].key == BASELINE else _uses(one)
+    mine = _ranks(one) if one.arms[0].key == queries.BASELINE else _uses(one)
     pairs = _pairs(mine, _ranks(other))
     return estimate([measures.overlap(*pair, share) - 100 * share for pair in pairs])
 
@@ -375,32 +363,32 @@ MEASURES = {
         signed=False,
     ),
     "time per epoch": Measure(
-        lambda case: ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
+        lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
     ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),
 }
-_ACCURACY = {"draw": partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)}
-_ACCURACY |= {"tables": by_panel(accuracies_table)}
+_ACCURACY: dict[str, Any] = {"tables": by_panel(_accuracies_table)}
+_ACCURACY["draw"] = partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)
 _PRUNED = "pruned by EL2N, % of the examples"
 _LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
 _CHOSEN = {"whole": True, "planned": _chosen}
 FIGURES = figures_of(
     _REPORTED,
     {
-        "diet-runtime": {"planned": _seven, "draw": _draw_runtime, "tables": by_panel(times_table)},
+        "diet-runtime": {"planned": _seven, "draw": _draw_runtime, "tables": by_panel(_listed)},
         "diet-accuracy": {"planned": _compared, **_ACCURACY},
         "diet-el2n": {"planned": _pruning, **_ACCURACY},
         "diet-cifar10": {"planned": _remarked, **_ACCURACY},
         "diet-nets": _CHOSEN
         | {
             "planned": lambda scale: [*map(_scored, scale.scored)],
-            "draw": partial(draw_overlaps, label=_PRUNED),
-            "tables": overlaps_table,
+            "draw": partial(_draw_overlaps, label=_PRUNED),
+            "tables": _overlaps_table,
         },
         "diet-overlap": _CHOSEN
-        | {"draw": partial(draw_overlaps, label=_LEAST), "tables": overlaps_table},
-        "diet-images": _CHOSEN | {"draw": draw_lowest, "tables": lowest_table},
+        | {"draw": partial(_draw_overlaps, label=_LEAST), "tables": _overlaps_table},
+        "diet-images": _CHOSEN | {"draw": _draw_lowest, "tables": _lowest_table},
         "diet-classes": _CHOSEN | {"draw": draw_classes, "tables": classes_table},
     },
     MEASURES,

@@ -24,25 +24,24 @@ BACKPROP = (0.25, 0.5, 0.75, 0.85, 0.9)  # dropped by Random-Backprop and SB
 EL2N = (0.25, 0.5)
 DIET = (0.5, 0.625)
 FEW_BACKPROP = (0.5, 0.75, 0.9)  # the same of CIFAR-10, of which the poster shows no figure
-NAMES = {"random": "Random-Backprop", "sb": "SB", "el2n": "EL2N", "diet": "Diet-SB"}
 EARLY = 0.1  # of a run, after which EL2N scores are taken, as the runs that prune take them
-_ARMS = {
-    "random": ("random-backprop", "dot"),
-    "sb": ("selective-backprop", "solid"),
-    "el2n": ("el2n", "dash"),
-    "diet": ("diet-sb", "longdash"),
+METHODS = {  # name, arm and dash, by key
+    "random": ("Random-Backprop", "random-backprop", "dot"),
+    "sb": ("SB", "selective-backprop", "solid"),
+    "el2n": ("EL2N", "el2n", "dash"),
+    "diet": ("Diet-SB", "diet-sb", "longdash"),
 }
 
 
 def make_arm(method: str, dropped: float, setting: Setting) -> Arm:
     """Return a method that trains on all but a share of the training examples in an epoch."""
     first = {"el2n": dropped, "diet": PRUNED_FIRST}.get(method, 0.0)
-    arm, dash = _ARMS[method]
+    name, arm, dash = METHODS[method]
     run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first))
     if first:
         run = replace(run, settings=replace(run.settings, keep=1 - first, young=EARLY))
-    percents = f"{100 * dropped:g}"
-    return settings.styled(f"{NAMES[method]} {percents} %", f"{method}-{percents}", run, dash=dash)
+    share = f"{100 * dropped:g}"
+    return settings.styled(f"{name} {share} %", f"{method}-{share}", run, dash=dash)
 
 
 def baseline(setting: Setting) -> Arm:
