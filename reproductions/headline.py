@@ -35,13 +35,18 @@ _LIVE = ("traditional", "sb", "shortened")  # on MNIST, a few minutes
 def headline(console: Console, out: Path) -> None:
     """Print what the paper says and what is on record, and draw figure 7 and table 1."""
     saturated, full, gpu = (_panels(scale) for scale in ("saturated", "cifar10", "gpu"))
+    behind = listed(
+        f"{with_interval(final_difference(panel['sb'], panel['traditional']))} points of error, on "
+        f"{panel.setting.title} in {panel.setting.recipe.epochs} epochs,"
+        for panel in (*full, *gpu[:1])
+    )
     reported = papers.FIGURES["fig-7"].reported
     said = f"The paper: “{reported.quotes['cifar10'].text}” ({reported.quotes['cifar10'].section})."
     lines = [
         said,
         f"At saturation, in cost: SB against Traditional {_each(saturated, 'sb', 'traditional')}; "
         f"Stale-SB against SB {_each(saturated, 'stale', 'sb')}.",
-        f"Where little is learned: SB ends {_behind([*full, *gpu[:1]])} above Traditional.",
+        f"Where little is learned: SB ends {behind} above Traditional.",
         "A schedule shortened to a third: against Traditional "
         f"{_each(saturated, 'third', 'traditional')}; SB against it "
         f"{_each(saturated, 'sb', 'third')}.",
@@ -84,14 +89,6 @@ def _times(logs: pd.Series) -> str:
     seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
     interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
     return f"{math.exp(found.mean):.2f}× as fast ({interval}{seeds})"
-
-
-def _behind(panels: Sequence[Panel]) -> str:
-    return listed(
-        f"{with_interval(final_difference(panel['sb'], panel['traditional']))} points of error, on "
-        f"{panel.setting.title} in {panel.setting.recipe.epochs} epochs,"
-        for panel in panels
-    )
 
 
 def places() -> Iterator[tuple[str, float, Estimate]]:

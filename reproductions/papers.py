@@ -341,7 +341,6 @@ def section(
         rows = [
             (f"*{quote}*", each.claim, f"**{each.aside or each.verdict}**", each.measured)
             for quote, each in judged
-            if said.quotes[quote]
         ]
         head = (Column(name, left=True) for name in ("of", "claim", "verdict", "measured"))
         lines += [Table(tuple(head), rows).to_markdown(), ""]

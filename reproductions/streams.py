@@ -79,10 +79,7 @@ def deformed(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Rows(IterableDataset[Any]):
-    """The rows of a stream, or a random share of them, and the rows to test on.
-
-    A seed that finds learning rates tests on other rows than the others do.
-    """
+    """The rows of a stream, or a random share of them, and others to test on."""
 
     def __init__(self, stream: Stream, seed: int, share: float, root: Path | None) -> None:
         self.stream, self.share, self.count = stream, share, 0

@@ -137,7 +137,8 @@ def train_missing(
         plans.sort(key=work_of, reverse=True)
     if plans:
         how: dict[str, Any] = {"jobs": order.jobs, "threads": order.threads}
-        with RunProgress(console, plans, weight=work_of, name=_name) as progress:
+        name = "{0.recipe.data}, {0.recipe.model}, {0.arm}, seed {0.seed}".format
+        with RunProgress(console, plans, weight=work_of, name=name) as progress:
             run_grid(plans, store, watch=progress, interleave=False, log_examples=False, **how)
     for job in waiting:
         if isinstance(job, StepTiming):
@@ -196,10 +197,6 @@ def seconds_left(waiting: Iterable[Job], pace: Mapping[Kind, float], jobs: int) 
     times = [_TIMING if isinstance(job, StepTiming) else pace.get(_kind(job)) for job in waiting]
     known = [time for time in times if time is not None]
     return max([sum(known) / jobs, *known]) if len(known) == len(times) else None
-
-
-def _name(plan: RunConfig) -> str:
-    return f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
 
 
 def _kind(plan: RunConfig) -> Kind:

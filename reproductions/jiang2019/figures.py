@@ -81,11 +81,6 @@ def _nets(scale: Scale) -> Sequence[Panel]:
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
-    """Return every strategy at every learning rate, with seeds that nothing else has.
-
-    If the best rate is at the edge of the grid, one more is tried beyond.
-    """
-
     def tried(setting: Setting) -> Iterable[Arm]:
         for key in scale.lineup:
             best = TUNED.get(setting.recipe.data, {}).get(key)
