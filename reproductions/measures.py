@@ -15,7 +15,7 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import last
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import each_run
-from selective_backprop_lab.shapes import Float64, Int64, Shaped
+from selective_backprop_lab.shapes import Float64, Shaped
 from selective_backprop_lab.training.probes import Probe
 
 CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
@@ -199,11 +199,3 @@ def overlap(
 def standing(values: Shaped[Tensor, " example"]) -> Float64[Tensor, " example"]:
     """Return how many values are lower than each one, plus half of the equal ones."""
     return torch.tensor(pd.Series(values.tolist(), dtype=float).rank().to_numpy()) - 0.5
-
-
-def by_class(
-    values: Shaped[Tensor, " example"], labels: Int64[Tensor, " example"], classes: int
-) -> list[float]:
-    """Return the mean value of each class; 0 for a class without examples."""
-    means = pd.Series(values.tolist()).groupby(labels.tolist()).mean()
-    return means.reindex(range(classes), fill_value=0.0).tolist()

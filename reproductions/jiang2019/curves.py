@@ -271,11 +271,10 @@ def draw_front(evidence: Evidence) -> Drawing:
 
 def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool) -> None:
     panel = _compared(panel)
-    lines = {arm.key: curve(panel[arm.key], axis) for arm in panel.arms}
-    each = [
-        pd.DataFrame({"family": key.split(" ")[0], "time": line.x, "error": line.mean})
-        for key, line in lines.items()
-    ]
+    each = list[pd.DataFrame]()
+    for arm in panel.arms:
+        line, family = curve(panel[arm.key], axis), arm.key.split(" ")[0]
+        each.append(pd.DataFrame({"family": family, "time": line.x, "error": line.mean}))
     places = of_its_own(pd.concat(each, ignore_index=True))
     kept = front(places)
     for key, (marker, size) in MARKS.items():
