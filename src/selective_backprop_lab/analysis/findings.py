@@ -149,7 +149,10 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
     if why:
         pays, said = "Cannot be said", f"{best.arm} ends at {ends}. {why}"
     elif best.answer == "gains":
-        pays, said = "Yes", f"{best.arm} gains: it ends at {ends}{_in_time(best)}{_of_others(known, best)}."
+        pays, said = (
+            "Yes",
+            f"{best.arm} gains: it ends at {ends}{_in_time(best)}{_of_others(known, best)}.",
+        )
     else:
         pays = "No" if all(each.answer == "loses" for each in known) else "Not shown"
         said = f"{best.arm} {_verb(best.verdict)}: it ends at {ends}."
