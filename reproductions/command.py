@@ -156,8 +156,8 @@ def main(
     if "headline" in names:
         headline(console, out or Path("runs/headline"))
         if live:
-            folder, scale = out or Path("runs/papers"), "saturated"
-            order = papers.PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
+            folder, whole = out or Path("runs/papers"), SCALES["saturated"]
+            order = papers.PaperOrder(scale=whole, seeds=seeds or 1, out=folder, **given)
             train_live(console, order)
     lists = "list" in names
     for name, unfit in {"list": lists, "--epochs": epochs}.items():

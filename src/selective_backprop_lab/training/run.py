@@ -312,7 +312,8 @@ class TrainingRun:
         length, loader = self.config.length, self.loader
         epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:
-            loader.set_epoch(loader.next_epoch)
+            number, before = loader.next_epoch, loader.stats
+            loader.set_epoch(number)
             for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
                 for probe in self.config.probes:
@@ -334,6 +335,9 @@ class TrainingRun:
                 if self._exhausted:
                     return
             self._seen = loader.stats  # also in an epoch that yields no batch
+            # Or a budget is never spent. The rest of a resumed epoch may be nothing.
+            if number > before.epoch and _taken(before) == _taken(self._seen):
+                raise sb.LossError(f"no example was kept in epoch {number + 1}; it ends here")
 
     def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
         phase = self.meter.stopwatch.phase
@@ -421,3 +425,7 @@ class TrainingRun:
         )
         self._losses.zero_()
         return point
+
+
+def _taken(stats: sb.Stats) -> int:
+    return stats.kept + stats.waiting + stats.dropped + stats.scored

@@ -25,6 +25,7 @@ import selective_backprop as sb
 from selective_backprop_lab import meter as metering
 from selective_backprop_lab.budget import ScheduleBasis, schedule_note
 from selective_backprop_lab.recipe import Rates
+from selective_backprop_lab.strategies import STRATEGIES, LabStrategy
 from selective_backprop_lab.training import run as runs
 from selective_backprop_lab.training.run import TrainingRun
 
@@ -40,6 +41,23 @@ def test_traditional_training_of_a_budget_is_that_of_as_many_epochs_to_the_last_
     )
     assert same_tensors(one.model.state_dict(), other.model.state_dict())
     assert one.points[-1].updates == other.points[-1].updates == 8
+
+
+class Nothing(sb.selectors.AbstractSelector):
+    terms = sb.selectors.Terms(0.5)
+
+    def start(self, context):
+        nothing = torch.empty(0, dtype=torch.int64)
+        return sb.selectors.Stateless(lambda scores, *rest: sb.selectors.Choice(nothing))
+
+
+@pytest.mark.filterwarnings("ignore:epoch 2 yielded no training batch")
+@pytest.mark.parametrize("length", [{"cost": 4.0}, {"epochs": 4}])
+def test_a_strategy_that_keeps_nothing_ends_with_a_sentence(length, monkeypatch):
+    found = LabStrategy(lambda given, prepared: replace(sb.auto(), selector=Nothing()))
+    monkeypatch.setitem(STRATEGIES, "auto", found)
+    with pytest.raises(sb.LossError, match="no example was kept in epoch 2"):
+        carry_out(fixture_plan("auto", **length))
 
 
 def test_the_warm_up_is_a_share_of_its_own_budget():
