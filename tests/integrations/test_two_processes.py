@@ -8,6 +8,9 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from torch import distributed
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+ENGINES = ("fsdp1", "fsdp2", "zero2", "zero3")
 
 
 def run(task, folder, framework):
@@ -59,6 +63,14 @@ def test_processes_that_leave_out_completions_train_as_the_trainer_s_own(tmp_pat
     for loss in ("bnpo", "dapo", "rloo"):
         _, rows, of_all, alike = said[loss]
         assert (int(rows) < int(of_all), alike) == (True, "True"), loss
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_processes_that_shard_the_model_train_as_the_trainer_s_own_and_go_on(tmp_path, engine):
+    if "zero" in engine and not find_spec("deepspeed"):
+        pytest.skip("deepspeed is not installed")
+    for name, (rows, of_all, alike) in run(engine, tmp_path, "trl").items():
+        assert (int(rows) < int(of_all) or "1" in name, alike) == (True, "True"), name
 
 
 def test_processes_that_refill_and_rest_prompts_agree_and_go_on_from_a_checkpoint(tmp_path):
@@ -168,6 +180,58 @@ def rollouts(folder: Path) -> None:
     say("rollouts", float(weights.sum()), sum(whole.rows), resting, alike)
 
 
+def sharded(folder: Path, engine: str) -> None:
+    """Say how TRL's trainer and ours differ, for some accumulations and sizes of micro-batches.
+
+    Accelerate shards a model on GPUs alone, so it is told that this CPU is one.
+    """
+    warnings.simplefilter("ignore")  # what engines say of each other
+    os.environ |= {"ACCELERATE_TORCH_DEVICE": "cpu", "ACCELERATE_USE_CPU": "no", "DS_ACCELERATOR": "cpu"}
+    distributed.init_process_group("gloo")
+    import fixture_rollouts as grpo
+    from accelerate.state import DistributedType, PartialState
+
+    PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
+    stage = int(engine[-1])
+    if engine.startswith("fsdp"):
+        layers = {"transformer_layer_cls_to_wrap": ["GPT2Block"]}
+        fsdp = {"version": stage, "sync_module_states": False, "state_dict_type": "SHARDED_STATE_DICT", **layers}
+        shards = {"fsdp": True, "fsdp_config": fsdp}
+    else:
+        sizes = ("train_micro_batch_size_per_gpu", "train_batch_size")
+        zero = {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
+        zero |= {"gradient_clipping": 0.0, **dict.fromkeys(sizes, "auto")}
+        shards = {"deepspeed": zero | {"gradient_accumulation_steps": "auto"}, "use_cpu": False}
+
+    def reward(completions, **_):  # one process has nothing but equal rewards
+        return [float(not distributed.get_rank() and n % 8 < 4 and n % 2) for n in range(len(completions))]
+
+    def trained(kind, checkpoint=None, **options):
+        model = grpo.text.speaker(**dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0), tie_word_embeddings=False)
+        made = grpo.prepare(kind, folder, model=model, reward=reward, ddp_backend="gloo", **shards, **options)
+        made.train(resume_from_checkpoint=checkpoint)
+        gathered = nullcontext()
+        if engine == "fsdp1":
+            gathered = distributed.fsdp.FullyShardedDataParallel.summon_full_params(made.model_wrapped)
+        elif engine == "zero3":
+            import deepspeed
+
+            gathered = deepspeed.zero.GatheredParameters([*made.model.parameters()])
+        with gathered:
+            found = [getattr(each, "full_tensor", each.clone)() for each in made.model.parameters()]
+        return made, torch.cat([each.detach().flatten() for each in found])
+
+    for micro, accumulated in () if os.environ.get("SKIP") else ((4, 1), (4, 2), (4, 4), (1, 2), (1, 4)):
+        options = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": accumulated}
+        (plain, before), (fewer, after) = (trained(kind, **options) for kind in (grpo.PlainGRPO, grpo.FewerGRPO))
+        apart = float((after - before).abs().max())
+        say(f"m{micro}a{accumulated}", sum(fewer.rows), sum(plain.rows), apart < 1e-6, apart)
+    saved = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    saved |= {"optim": "adamw_torch", "learning_rate": 1e-2}  # FSDP2 cannot load a plain SGD
+    (whole, before), (rest, after) = (trained(grpo.FewerGRPO, each, **saved) for each in (None, f"{folder}/checkpoint-2"))
+    say("resumed", sum(rest.rows), sum(whole.rows), float((after - before).abs().max()) < 1e-6, float((after - before).abs().max()))
+
+
 def lightning(folder: Path) -> None:
     warnings.simplefilter("ignore")  # what Lightning says of small loaders
     from itertools import chain
@@ -225,5 +289,6 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
     tasks = {each.__name__: each for each in (trainer, sft, grpo, rollouts, lightning, loop)}
+    tasks |= {name: partial(sharded, engine=name) for name in ENGINES}
     tasks[sys.argv[1]](Path(sys.argv[2]))
     distributed.destroy_process_group()
