@@ -279,7 +279,7 @@ one_alone = pytest.mark.usefixtures("one_process")
     [
         ({"split_batches": True}, "batch size by 2"),
         ({"even_batches": False}, "Set even_batches=True"),
-        ({"distributed_type": DistributedType.DEEPSPEED}, "DeepSpeed"),
+        ({"distributed_type": DistributedType.MEGATRON_LM}, "Megatron-LM"),
         ({"parallelism_config": SimpleNamespace(tp_size=2, cp_size=1)}, "tp_size=2"),
     ],
 )

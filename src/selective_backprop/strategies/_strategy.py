@@ -145,6 +145,8 @@ def _waits_for_ranks(model: Any, scorer: object) -> str | None:
     sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
     if any(isinstance(part, sharded) for part in model.modules()):
         return "FSDP gathers the model's parameters from all ranks in each forward pass"
+    if any(hasattr(part, "ds_id") for part in model.parameters()):
+        return "ZeRO-3 gathers the model's parameters from all ranks in each forward pass"
     # In eval mode SyncBatchNorm uses its running statistics and does not wait.
     synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
     if synced and any(getattr(part, "training", False) for part in scorer_parts(scorer)):

@@ -215,7 +215,6 @@ def _load(loaders: Loaders, models: Any, folder: str) -> None:
 
 
 UNTESTED = {
-    DistributedType.DEEPSPEED: "DeepSpeed",
     DistributedType.MEGATRON_LM: "Megatron-LM",
     DistributedType.XLA: "XLA",
 }
