@@ -7,13 +7,18 @@ A table stands between `<!-- KIND PATH -->`, with a kind of `TABLES` and a path 
 and of the papers redone are drawn when the documentation is built.
 """
 
+import json
 import re
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -21,36 +26,55 @@ import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
-from reproductions.auto.protocol import STAGES
-from reproductions.auto.results import Results, judged, read_results
-from reproductions.auto.study import adds_up, by_job, by_kind, compose, counts, made_of, summed
+from reproductions.auto import recovery
+from reproductions.auto.protocol import OURS, STAGES
+from reproductions.auto.results import VERDICTS, Judged, Results, judged, read_results
+from reproductions.auto.study import (
+    adds_up,
+    by_job,
+    by_kind,
+    compose,
+    counts,
+    made_of,
+)
 from reproductions.drawing import save
 from reproductions.headline import draw_learned
 from reproductions.papers import committed, figures_at, gather
+from reproductions.streams import table_of
 from selective_backprop_lab.analysis.comparison import arms, compared
 from selective_backprop_lab.analysis.facts import facts, notes
 from selective_backprop_lab.analysis.findings import conclusion, gains
 from selective_backprop_lab.analysis.queries import counted, final_error
 from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
+from selective_backprop_lab.records.provenance import machine_of
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-SMALLER = "traditional+progressive"
 INSTEAD = {
     "auto": "`auto`",
     "traditional+smoothing-0.3": "label smoothing by 0.3",
     "auto+smoothing-0.3": "**`auto` and label smoothing**",
     "traditional+robust-loss": "generalised cross-entropy, q = 0.3",
     "traditional+trimming": "without the fifth of each batch with the highest losses",
-    SMALLER: "images of half the side in the first third",
+    "traditional+progressive": "images of half the side in the first third",
     "random-backprop": "a random third of the examples",
     "reseeded": "other random seeds: what chance does",
 }
 LEFT_OUT = ("over plain training of", "cost passes", "scored", "trained", "wall s")
-WIDEST = 16.0  # per cent, of the picture of gains; two intervals of breast cancer go beyond
+NUMBER = "recovery"  # of the picture of gains
+HIGHEST = -70, 35  # per cent, of the picture of gains; intervals of breast cancer go beyond
+KINDS = {  # with Okabe and Ito's colours
+    "images as published": "#0072b2",
+    "skewed or repeated": "#009e73",
+    "one frequent class": "#cc79a7",
+    "fine-tuning": "#56b4e9",
+    "wrong labels": "#e69f00",
+    "tables": "#d55e00",
+    "text": "#7a7a7a",
+}
 
 
 def comparison(folder: str) -> str:
@@ -74,7 +98,7 @@ def methods(folders: str) -> str:
             change = ""
             if gain := own_gains.get(label):
                 change = with_interval(gain.change, signed=True)
-                change += f" **{gain.verdict}**" if gain.verdict != "level" else ""
+                change += f" **{gain.verdict}**" if gain.verdict in ("gains", "loses") else ""
             row = cells.setdefault(label, [label])
             row += [f"{final_error(own).mean:.2f}", change]
     every = pd.concat(found)
@@ -102,9 +126,6 @@ def instead(results: list[Results]) -> Table:
     table = counts(results)
     said = {row[0]: row[1:] for row in table.rows}
     rows = [(words, *said[arm]) for arm, words in INSTEAD.items() if arm in said]
-    if timed := judged(results, SMALLER, Results.gain_in_time):
-        after = 1 + next(place for place, row in enumerate(rows) if row[0] == INSTEAD[SMALLER])
-        rows.insert(after, ("the same, at the same CPU time", *summed(timed)))
     title = "What auto gains, what you could do instead, and both"
     return Table(("you train with", *table.columns[1:]), rows, title)
 
@@ -121,27 +142,122 @@ def of_stage(*parts: Callable[[list[Results]], Table | str]) -> Callable[[str], 
     return write
 
 
-def draw_gains(path: Path) -> None:
-    """Draw the README's picture: the gain of `auto` in each job, with its interval, sorted."""
-    found = ((job, job.results.change(job.length)) for job in judged(results_of("confirm")))
-    jobs = sorted(found, key=lambda each: each[1].mean)
-    colours = {"gains": "#009e73", "level": "#9a9a9a", "loses": "#d55e00"}
+Job = tuple[Judged, dict[str, float]]  # with the numbers of its workload
+DRAWS = 1000  # of data sets, for an interval
+
+
+def _recovery(folder: str) -> dict[str, Any]:
+    return json.loads((ROOT / folder / "recovery" / recovery.FILE).read_text(encoding="utf-8"))
+
+
+@cache
+def foretold(folder: str) -> list[Job]:
+    """Return each job that `auto` is judged in, with the numbers that may foretell its gain."""
+    known = _recovery(folder)["workloads"]
+    return [
+        (job, known[name])
+        for stage in recovery.READ
+        for job in judged(each for each in results_of(stage) if len(each.runs))
+        if (name := f"{stage}/{job.results.workload.name}") in known
+    ]
+
+
+def foretells(folder: str) -> str:
+    """Return how each number ranks the jobs by their gains, and the gains by recovery."""
+    jobs, record = foretold(folder), _recovery(folder)
+    said = f"- {machine_of(record['hardware'])}; code {record['code_version']}."
+    tables = "\n".join(table.to_markdown() for table in (ranking(jobs), by_recovery(jobs)))
+    return f"{tables}\n{said}\n\n{made_by([record['command']])}"
+
+
+def ranking(jobs: Sequence[Job]) -> Table:
+    """Return how each number ranks the jobs by the gain of `auto`, relative to the error."""
+    found = pd.DataFrame([numbers for _, numbers in jobs])
+    found["gain"] = [-job.results.change(OURS, job.length).mean for job, _ in jobs]
+    of = np.array([source_of(job) for job, _ in jobs])
+    places = {each: np.flatnonzero(of == each) for each in np.unique(of)}
+    draws = np.random.default_rng(0).choice([*places], (DRAWS, len(places)))
+    drawn = [_ranked(found.iloc[np.concatenate([*map(places.get, draw)])]) for draw in draws]
+    ends = pd.DataFrame(drawn).quantile([0.025, 0.975]).to_numpy()
+    without = pd.DataFrame({each: _ranked(found[of != each]) for each in places}).T
+    rows = []
+    for name, every, low, high in zip(found, _ranked(found), *ends, strict=False):
+        least = str(without[name].abs().idxmin())
+        left = f"{without[name][least]:+.2f} ({least})"
+        rows.append((str(name), f"{every:+.2f}", f"{low:+.2f} to {high:+.2f}", left))
+    halves = pd.DataFrame([[_of_seeds(job, half) for half in (0, 1)] for job, _ in jobs])
+    again = halves.corr(method="spearman").loc[0, 1]
+    rows.append(("the gain with half of the seeds, by the other half", f"{again:+.2f}", "", ""))
+    head = ("number", "rank correlation", "95 % interval", "nearest 0 without one data set")
+    title = f"What goes with the gain of auto: {len(jobs)} jobs of {len(places)} data sets"
+    signed = [[re.sub(r"-(?=\d\.)", "−", cell) for cell in row] for row in rows]
+    return Table(head, signed, title)
+
+
+def by_recovery(jobs: Sequence[Job]) -> Table:
+    """Return how often `auto` gains where recovery is high, and where it is low."""
+    low = [job for job, numbers in jobs if numbers[NUMBER] < 0.5]
+    parts = {"½ or more": [job for job, _ in jobs if job not in low], "less than ½": low}
+    right = [job for job in low if not job.results.workload.composition.noise]
+    parts["less than ½, and no labels made wrong"] = right
+    rows = []
+    for words, own in parts.items():
+        counted = Counter(job.verdict for job in own)
+        ends = pd.Series([job.results.change(OURS, job.length).mean for job in own]).quantile(
+            [0.5, 0, 1]
+        )
+        change = ", ".join(f"{each:+.1f}".replace("-", "−") for each in ends)
+        found = (len(own), *(counted[each] for each in VERDICTS.values()))
+        rows.append((words, *map(str, found), change))
+    return Table((NUMBER, "jobs", *VERDICTS.values(), "change of the error, %"), rows)
+
+
+def _of_seeds(job: Judged, half: int) -> float:
+    runs = job.results.runs
+    return replace(job.results, runs=runs[runs.seed % 2 == half]).change(OURS, job.length).mean
+
+
+def _ranked(found: pd.DataFrame) -> pd.Series:
+    """Return Spearman's correlation of each number with the gain."""
+    return found.corr(method="spearman")["gain"].drop("gain")
+
+
+def source_of(job: Judged) -> str:
+    """Return the name of the data that a job is made of, which other jobs share."""
+    return re.sub(r":.*|-three|-animals|-coarse", "", job.results.workload.recipe.data)
+
+
+def draw_gains(path: Path, jobs: Sequence[Job]) -> None:
+    """Draw the project's picture: the change of the error with `auto`, against recovery."""
     with matplotlib.rc_context({**SETTINGS, "font.size": 8.5}):
-        figure = Figure(figsize=(7.2, 5.6), layout="constrained")
+        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
         axes = figure.subplots()
-        axes.axvline(0, color="#444444", lw=1)
-        for row, (job, change) in enumerate(jobs):
-            look = {"color": colours[job.verdict], "ms": 4}
-            axes.errorbar(change.mean, row, xerr=change.half_width, fmt="o", lw=1.4, **look)
-        axes.set_yticks(range(len(jobs)), [job.title for job, _ in jobs])
-        axes.set_ylim(len(jobs) - 0.5, -0.5)
-        axes.set_xlim(-WIDEST, WIDEST)
+        axes.axhline(0, color="#444444", lw=0.8)
+        for kind, colour in KINDS.items():
+            own = [each for each in jobs if each[0].results.workload.kind == kind]
+            if own:
+                x = [100 * numbers[NUMBER] for _, numbers in own]
+                changes = [job.results.change(OURS, job.length) for job, _ in own]
+                ends = [[getattr(each, end) for each in changes] for end in ("low", "high")]
+                axes.vlines(x, *ends, color=colour, lw=0.6, alpha=0.45)
+                fills = ["white" if job.verdict == "level" else colour for job, _ in own]
+                look = {"s": 18, "edgecolors": colour, "lw": 0.9, "zorder": 3}
+                axes.scatter(x, [each.mean for each in changes], c=fills, **look)
+                axes.plot([], [], "o", ms=4.2, color=colour, label=kind)
+        axes.plot([], [], "o", ms=4.2, color="#444444", mfc="white", label="hollow: level")
+        axes.plot([], [], color="#444444", lw=0.6, label="95 % interval")
+        axes.set_ylim(*HIGHEST)
+        axes.set_xlim(0, 100)
+        axes.grid(axis="y", color="#e6e6e6", lw=0.6)
+        axes.set_axisbelow(True)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_xlabel(
-            "change of the error with auto, in %, against the best plain\n"
-            "training of the same cost in passes; 95 % intervals over ten seeds"
+            "recovery, in %: of the examples whose label had less than even odds in the first\n"
+            "pass of plain training, those that had even odds or better in the second"
         )
+        axes.set_ylabel("change of the error with auto, in %")
+        axes.legend(loc="lower left", frameon=False, handletextpad=0.2)
         figure.savefig(path, metadata={"Date": None})
 
 
@@ -154,6 +270,8 @@ TABLES = {
     "rivals": of_stage(counts, made_of),
     "instead": of_stage(instead),
     "adds": of_stage(adds_up),
+    "streams": lambda folder: table_of(ROOT / folder).to_markdown(),
+    "foretells": foretells,
     **OF_BENCHMARKS,
 }
 
@@ -200,6 +318,6 @@ def draw_pages(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    draw_gains(ROOT / "docs" / "gains.svg")
+    draw_gains(ROOT / "docs" / "gains.svg", foretold("records/study"))
     for page in PAGES:
         page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")

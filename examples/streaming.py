@@ -24,7 +24,7 @@ loader = DataLoader(Stream(), batch_size=32)
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto(stream=True))
 
 steps = 0
 for _ in range(6):

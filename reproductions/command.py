@@ -10,10 +10,12 @@ import typer
 import selective_backprop as sb
 from reproductions import papers
 from reproductions.auto.protocol import STAGES
+from reproductions.auto.recovery import run_recovery
 from reproductions.auto.study import run_study
 from reproductions.headline import headline
 from reproductions.headline import live as train_live
 from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.streams import STREAMS, run_streams
 from reproductions.training import Order
 from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, console, find_device
@@ -23,7 +25,7 @@ from selective_backprop_lab.records.provenance import hardware
 from selective_backprop_lab.training.process import limit_threads
 
 PROGRAM = "scripts/reproduce"
-STUDY = {f"study-{name}": name for name in STAGES}
+STUDY = {f"study-{name}": name for name in (*STAGES, "stream", "recovery")}
 app = typer.Typer(
     name=PROGRAM,
     cls=Commands,
@@ -172,6 +174,8 @@ def main(
     for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
+    if "recovery" in stages and (only or arms):
+        raise sb.ConfigurationError("study-recovery takes no part of itself: no --only, no --arms")
     if lists or named:
         place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
         whole = SCALES[scale].lasting(epochs).ending_after(hours)
@@ -185,7 +189,13 @@ def main(
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
         order = Order(seeds=seeds or 5, out=folder, **given)
-        run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
+        part: dict[str, Any] = {"only": _names(only), "arms": _names(arms)}
+        if stage == "stream":
+            run_streams(console, STREAMS, order, **part)
+        elif stage == "recovery":
+            run_recovery(console, order)
+        else:
+            run_study(console, STAGES[stage], order, **part)
 
 
 def _names(given: str | None) -> list[str]:

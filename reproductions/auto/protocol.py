@@ -55,17 +55,20 @@ SMOOTHED = (
     *(GIVES_UP, f"{BRIEF}+smoothing-0.3"),
 )
 """Strengths of smoothing beside `auto`, and other ends of selection."""
-_PLAIN_UNEQUAL = ("thinned-0.05", "thinned-0.1", "thinned-0.3", "class-weights")
-UNEQUAL = tuple(f"{BASELINE}+{each}" for each in _PLAIN_UNEQUAL)  # where classes differ
+THINNED = f"{BASELINE}+thinned"  # by the share that is best on the tuning seeds
+THINNINGS = tuple(f"{THINNED}-{share:g}" for share in (0.05, 0.1, 0.3))
+UNEQUAL = (*THINNINGS, f"{BASELINE}+class-weights")  # where classes differ
 EASY = (
     *(BASELINE, NULL, OURS, "selective-backprop", "stale-sb", "recorded-sb", "infobatch"),
     *("easy-skip", "random-backprop", *UNEQUAL, "unique", f"{BASELINE}+focal-loss"),
     *(f"{base}+smoothing-0.3" for base in (BASELINE, OURS)),
 )
 """Selection where most examples are easy, and what a person would do with such data."""
-ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, *EASY)))
+ORDER = tuple(
+    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY))
+)
 """All strategies of the study, as tables have them."""
-TUNING_SEEDS = (900, 901, 902)  # that nothing else has
+TUNING_SEEDS = range(900, 906)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 KINDS |= {"kdd99": "tables", "shuttle": "tables"}
 FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried

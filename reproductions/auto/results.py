@@ -14,15 +14,34 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from reproductions.auto.protocol import ARMS, NULL, OURS, Cell, Stage, Tuned, Workload, tuned
+from reproductions.auto.protocol import (
+    ARMS,
+    NULL,
+    OURS,
+    THINNED,
+    THINNINGS,
+    Cell,
+    Stage,
+    Tuned,
+    Workload,
+    tuned,
+)
 from reproductions.measures import together
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
+from selective_backprop_lab.analysis.estimates import Estimate, Side, estimate, holm
 from selective_backprop_lab.analysis.queries import BASELINE
+from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
+MEASURES = {  # a column of the lab's frame, and what it is multiplied by
+    "mean error of the classes": ("class_errors", 1.0),
+    "average precision of the rarest, %": ("rare_precision", 100.0),
+    "100 × log-loss": ("test_loss", 100.0),
+    "the same, corrected for the classes' shares": ("corrected_loss", 100.0),
+}
+VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
 _MOST = 300  # seeds of a stage; those of tuning are beyond
 
 
@@ -50,6 +69,10 @@ class Results:
     @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:
         """Return the runs of a strategy at a length."""
+        if arm == THINNED:
+            cells = [(each, Budget("cost", length)) for each in THINNINGS]
+            known = {cell[0]: self.rates[cell].error for cell in cells if cell in self.rates}
+            arm = min(known, key=known.__getitem__, default=arm)
         return self.runs[(self.runs.arm == arm) & (self.runs.length == length)]
 
     def rival(self, length: float, arm: str = BASELINE) -> float | None:
@@ -119,11 +142,24 @@ class Results:
         """Return the mean CPU time of the runs of a strategy at a length, without evaluations."""
         return float(self.of(arm, length).groupby("seed").cpu_seconds.max().mean())
 
-    def gain_as_classes_come(self, length: float) -> Estimate:
-        """Return the gain of `auto` with each class weighed by its share of the training data."""
+    def gain_by(self, arm: str, length: float, *, measure: str) -> Estimate:
+        """Return by how much one of `MEASURES` ends above that of the strategy's rival."""
+        rival = self.rival(length)
+        if rival is None:
+            return estimate([])
+        column, scale = MEASURES[measure]
+        pair = (self.of(*cell) for cell in ((arm, length), (BASELINE, rival)))
+        if column == "class_errors":
+            ends = [queries.last(runs)[column].map(np.nanmean).astype(float) for runs in pair]
+        else:
+            ends = [queries.final(runs, column) for runs in pair]
+        return _times(estimate([*queries.difference(*ends)]), scale)
+
+    def gain_as_classes_come(self, arm: str, length: float) -> Estimate:
+        """Return a gain with each class weighed by its share of the training data."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
-        cells = (OURS, length), (BASELINE, rival)
+        cells = (arm, length), (BASELINE, rival)
         ours, usual = (queries.error_as_it_comes(self.of(*cell)) for cell in cells)
         return estimate([*queries.difference(ours, usual)])
 
@@ -131,11 +167,11 @@ class Results:
         """Return a strategy's error minus that of another one at the same cost."""
         return self._difference((arm, length), (other, length))
 
-    def change(self, length: float) -> Estimate:
-        """Return the gain of `auto` in per cent of its rival's error."""
+    def change(self, arm: str, length: float) -> Estimate:
+        """Return the gain of a strategy in per cent of its rival's error."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
-        return _times(self.gain(OURS, length), 100.0 / self.error(BASELINE, rival).mean)
+        return _times(self.gain(arm, length), 100.0 / self.error(BASELINE, rival).mean)
 
     def passes(self, arm: str, length: float) -> float | None:
         """Return how many times as long traditional training takes to its error, if ever."""

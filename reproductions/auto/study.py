@@ -1,17 +1,30 @@
 """A stage of the study: train what is missing, and write the page of its gains and losses."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import pandas as pd
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto.protocol import ADDED, INSTEAD, NULL, ORDER, OURS, Stage, Workload
+from reproductions.auto.protocol import (
+    ADDED,
+    INSTEAD,
+    NULL,
+    ORDER,
+    OURS,
+    THINNED,
+    THINNINGS,
+    Stage,
+    Workload,
+)
 from reproductions.auto.results import (
+    MEASURES,
     RUNS,
+    VERDICTS,
     Judged,
     Results,
     find_rates,
@@ -20,7 +33,7 @@ from reproductions.auto.results import (
     read_results,
 )
 from reproductions.training import Order, absent_data, train_missing
-from selective_backprop_lab.analysis.estimates import VERDICTS, holm
+from selective_backprop_lab.analysis.estimates import Estimate, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
@@ -104,7 +117,9 @@ HOW = (
     f"{OURS} gains, *passes* says how many times as long {BASELINE} training takes to reach the "
     "same error."
 )
-CHANGE = "change in points: median, from, to"
+HEAD = ("jobs", "gains", "level", "loses", "change in points: median, from, to")
+HEAD += ("at equal CPU time: gains, level, loses", "change")
+"""The columns of strategies and kinds of data, at equal cost and at equal CPU time."""
 POINTS = "%"  # the unit of an error
 
 
@@ -114,7 +129,7 @@ def compose(results: Sequence[Results]) -> str:
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
-        tables = [by_job(shown), added(shown)]
+        tables = [by_job(shown), added(shown), measured(shown), measured(shown, THINNED)]
         parts += [table.to_markdown().rstrip() for table in tables if table.rows]
         parts.append(made_of(shown))
     return "\n\n".join(parts) + "\n"
@@ -126,6 +141,8 @@ def by_job(results: Sequence[Results]) -> Table:
     The first row counts the jobs. Columns without entries are left out.
     """
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
+    skewed = [each for each in results if each.workload.composition.skew]
+    come = {job.title: job for job in judged(skewed, gain=Results.gain_as_classes_come)}
     rows = list[tuple[str, ...]]()
     for each in results:
         unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
@@ -134,7 +151,7 @@ def by_job(results: Sequence[Results]) -> Table:
             assert rival is not None  # or the length would not be there
             best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
             own = found.get(OURS, {}).get(title)
-            more = ("", "") if own is None else (_as_classes_come(own), _passes(own))
+            more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
             cells = (_in_bold(jobs.get(title)) for jobs in found.values())
             rows.append((f"{title}{unit}", best, *cells, *more))
     head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *found)
@@ -150,27 +167,38 @@ def by_job(results: Sequence[Results]) -> Table:
 
 def by_kind(results: Sequence[Results]) -> Table:
     """Return how often `auto` gains, is level and loses, by kind of data."""
-    every = judged(results)
-    names = sorted({job.results.workload.kind for job in every})
-    kinds = {name: [job for job in every if job.results.workload.kind == name] for name in names}
-    if every:
-        kinds["all"] = every
-        new = [job for job in every if job.results.workload.is_new]
-        if 0 < len(new) < len(every):
-            kinds[f"of these, on data not used to develop {OURS}"] = new
-    rows = [(kind, *summed(jobs)) for kind, jobs in kinds.items()]
-    if chance := judged(results, NULL):
+    there = {job.results.workload for job in judged(results)}
+    kinds = {kind: {w for w in there if w.kind == kind} for kind in sorted(w.kind for w in there)}
+    kinds["all"] = there
+    if 0 < len(new := {w for w in there if w.is_new}) < len(there):
+        kinds[f"of these, on data not used to develop {OURS}"] = new
+    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items() if own]
+    if judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
-        rows.append((name, *summed(chance)))
-    head = ("data", "jobs", "gains", "level", "loses", CHANGE)
-    return Table(head, rows, f"What {OURS} gains by kind of data")
+        rows.append((name, *tallied(results, NULL)))
+    return Table(("data", *HEAD), rows, f"What {OURS} gains by kind of data")
 
 
 def counts(results: Sequence[Results]) -> Table:
     """Return in how many jobs each strategy gains, is level and loses."""
-    rows = [(arm, *summed(judged(results, arm))) for arm in _arms(results)]
-    head = ("strategy", "jobs", "gains", "level", "loses", CHANGE)
-    return Table(head, rows, "Jobs in which each strategy gains, is level and loses")
+    rows = [(arm, *tallied(results, arm)) for arm in _arms(results)]
+    return Table(("strategy", *HEAD), rows, "Jobs in which each strategy gains, is level and loses")
+
+
+def measured(results: Sequence[Results], arm: str = OURS) -> Table:
+    """Return by how much a strategy changes each measure where one class is much larger."""
+    unequal = [each for each in results if each.workload.unequal]
+    ways: dict[str, Callable[[Results, str, float], Estimate]]
+    ways = {"error": Results.gain, "error, in % of plain's": Results.change}
+    ways |= {"error, at equal CPU time": Results.gain_in_time}
+    ways |= {name: partial(Results.gain_by, measure=name) for name in MEASURES}
+    found = [{job.title: job for job in judged(unequal, arm, way)} for way in ways.values()]
+    titles = [f"{each.workload.title} at {length:g}" for each in unequal for length in each.lengths]
+    rows = [(title, *(_in_bold(jobs.get(title)) for jobs in found)) for title in titles]
+    rows = [row for row in rows if {*row[1:]} != {"–"}]
+    return Table(
+        ("job, at a cost in passes", *ways), rows, f"What {arm} changes, by other measures"
+    )
 
 
 def added(results: Sequence[Results]) -> Table:
@@ -216,17 +244,11 @@ def made_of(results: Sequence[Results]) -> str:
     )
 
 
-def _in_bold(job: Judged | None) -> str:
+def _in_bold(job: Judged | None, otherwise: str = "–") -> str:
     if job is None:
-        return "–"
+        return otherwise
     said = with_interval(job.gain, signed=True)
     return f"**{said}**" if job.verdict in {"gains", "loses"} else said
-
-
-def _as_classes_come(job: Judged) -> str:
-    if not job.results.workload.composition.skew:
-        return ""
-    return with_interval(job.results.gain_as_classes_come(job.length), signed=True)
 
 
 def _passes(job: Judged) -> str:
@@ -239,6 +261,8 @@ def _passes(job: Judged) -> str:
 
 def _arms(results: Sequence[Results]) -> list[str]:
     there = {arm for each in results for arm in each.runs.arm}
+    if there & {*THINNINGS}:  # only the best of them is shown
+        there = there - {*THINNINGS} | {THINNED}
     return [arm for arm in ORDER if arm in there and arm != BASELINE]
 
 
@@ -247,12 +271,20 @@ def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
     return str(len(jobs)), *(str(found[verdict]) for verdict in VERDICTS.values())
 
 
-def summed(jobs: Sequence[Judged]) -> tuple[str, ...]:
-    """Return a row's cells: the jobs, how many gain, are level and lose, and the change.
+def tallied(
+    results: Sequence[Results], arm: str = OURS, among: Collection[Workload] | None = None
+) -> tuple[str, ...]:
+    """Return a strategy's row under `HEAD`, judged in all jobs and counted `among` some.
 
     The change is the median, lowest and highest gain of jobs that are judged by errors.
     """
-    means = [job.gain.mean for job in jobs if job.results.workload.unit == POINTS]
-    ends = (median(means), min(means), max(means)) if means else ()
-    change = ", ".join(f"{mean:+.2f}".replace("-", "−") for mean in ends) or "–"
-    return *_counted(jobs), change
+    cells = list[tuple[str, ...]]()
+    for gain in (Results.gain, Results.gain_in_time):
+        jobs = judged(results, arm, gain)
+        jobs = [job for job in jobs if among is None or job.results.workload in among]
+        means = [job.gain.mean for job in jobs if job.results.workload.unit == POINTS]
+        ends = (median(means), min(means), max(means)) if means else ()
+        change = ", ".join(f"{mean:+.2f}".replace("-", "−") for mean in ends) or "–"
+        cells.append((*_counted(jobs), change))
+    (*counted, change), (_, *in_time, then) = cells
+    return *counted, change, ", ".join(in_time) if then != "–" else "–", then

@@ -24,6 +24,7 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.in_memory import in_memory_loader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
+from selective_backprop._pipeline.unique_stream import unique_stream
 from selective_backprop._pruning.example_scores import (
     ExampleScores,
     el2n_scores,
@@ -119,6 +120,7 @@ __all__ = [
     "tail_sft",
     "top_k",
     "traditional",
+    "unique_stream",
 ]
 
 

@@ -4,7 +4,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
@@ -40,8 +40,8 @@ def is_import_path(name: str) -> bool:
     return module != "" and not module.startswith(".") and attribute.isidentifier()
 
 
-def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
-    """Return the function that an import path names: one that is `needed` to make a `kind`."""
+def find_object(name: str, *, kind: str, needed: str, also: tuple[type, ...] = ()) -> Any:
+    """Return what an import path names: what is `needed` for a `kind`, or an object of `also`."""
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -49,23 +49,23 @@ def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
         raise sb.ConfigurationError(
             f"the {kind} {name!r} cannot be imported: {error} (is its folder on PYTHONPATH?)"
         ) from error
-    function = getattr(module, attribute, None)
-    if not callable(function):
+    found = getattr(module, attribute, None)
+    if not callable(found) and not isinstance(found, also):
         raise sb.ConfigurationError(
-            f"{attribute} in {module_name} is {function!r:.80}, but the {kind} {name!r} needs "
+            f"{attribute} in {module_name} is {found!r:.80}, but the {kind} {name!r} needs "
             f"{needed} there"
         )
-    return function
+    return found
 
 
 def fingerprint(name: str) -> str | None:
-    """Return the first digits of the SHA-256 of the file of a user's function, or None."""
+    """Return the first digits of the SHA-256 of the file of a user's own object, or None."""
     if not is_import_path(name):
         return None
     with suppress(sb.ConfigurationError):  # raised where the function is called
-        function = find_function(name, kind="function", needed="one")
-        plain = inspect.isfunction(function) or inspect.isclass(function)
-        module = sys.modules.get(function.__module__ if plain else name.partition(":")[0])
+        found = find_object(name, kind="function", needed="one", also=(object,))
+        plain = inspect.isfunction(found) or inspect.isclass(found)
+        module = sys.modules.get(found.__module__ if plain else name.partition(":")[0])
         return None if module is None else _digest(module)
     return None
 

@@ -1,13 +1,14 @@
 """The strategies that can be compared, by name."""
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.losses import Loss, focal, generalised, trimmed
-from selective_backprop_lab.names import find_name
+from selective_backprop_lab.names import find_name, find_object, is_import_path
 from selective_backprop_lab.preparation import (
     Preparation,
     TrainingSetup,
@@ -278,7 +279,7 @@ DEFAULT_STRATEGIES = "traditional,random-backprop,random-scored,selective-backpr
 def find_strategy(name: str) -> LabStrategy:
     """Return the strategy of a name."""
     base, *treatments = _canonical(name).split("+")
-    found = STRATEGIES[base]
+    found = _own(base) if is_import_path(base) else STRATEGIES[base]
     if len({*treatments}) < len(treatments):
         raise sb.ConfigurationError(f"{name}: give each treatment only once")
     for each in treatments:
@@ -293,11 +294,40 @@ def find_strategy(name: str) -> LabStrategy:
 
 
 @cache
+def _own(path: str) -> LabStrategy:
+    needed = "an sb.Strategy, or a function that makes one,"
+    found = find_object(path, kind="strategy", needed=needed, also=(sb.Strategy,))
+    if isinstance(found, sb.Strategy):
+        return _arm(lambda given: found)
+    known = [each.name for each in fields(StrategyOptions)]
+    parameters = inspect.signature(found).parameters
+    options = [name for name in parameters if name in known]
+    for name, each in parameters.items():
+        open_ended = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        if name not in known and each.default is each.empty and not open_ended:
+            raise sb.ConfigurationError(
+                f"the strategy {path!r} asks for {name}, but can have only {', '.join(known)}; "
+                "give other parameters a default"
+            )
+
+    def make(given: StrategyOptions) -> sb.Strategy:
+        made = found(**{name: getattr(given, name) for name in options})
+        if not isinstance(made, sb.Strategy):
+            raise sb.ConfigurationError(
+                f"the strategy {path!r} is {made!r:.80}, not an sb.Strategy; return one"
+            )
+        return made
+
+    return _arm(make, *options)
+
+
+@cache
 def _canonical(name: str) -> str:
     typed, *treatments = name.split("+")
-    base = find_name("strategy", typed, STRATEGIES)
-    more = [find_name("treatment", each, TREATMENTS) for each in treatments]
-    return "+".join([base, *more])
+    own, more = is_import_path(typed), "; module:name is your own"
+    base = typed if own else find_name("strategy", typed, STRATEGIES, more=more)
+    added = [find_name("treatment", each, TREATMENTS) for each in treatments]
+    return "+".join([base, *added])
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:

@@ -123,6 +123,7 @@ TAKES: Table = {
     "find_copies": lambda: {"data": data().dataset},
     "find_label_issues": lambda: {k: v for k, v in wrapped().items() if k != "strategy"},
     "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
+    "unique_stream": given(examples=()),
     "inclusion_odds": given(weights=HALF, count=4),
     "informative": given(rewards=torch.rand(2, 4)),
     "look_at": given(outputs=torch.rand(4, 2), labels=torch.zeros(4, dtype=torch.int64)),
@@ -182,6 +183,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "prune": {"keep": [0.0, 1.5]},
     "selective_backprop": {"rate": [0.0, 1.5]},
     "tail_sft": {"rate": [0.0, 1.1], "max_age": [0]},
+    "unique_stream": {"most": [1, 2.5]},
 }
 
 

@@ -88,6 +88,11 @@ REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
         "pass progress=c",
         {"strategy": FRACTIONS, "loader": STREAM, "epochs": 3},
     ),
+    (
+        sb.ConfigurationError,
+        "MSELoss is no cross",
+        {"strategy": sb.auto(stream=True), "loader": STREAM, "loss_fn": nn.MSELoss()},
+    ),
     (sb.ConfigurationError, "1 epochs", {"epochs": 1}),
     (sb.ConfigurationError, "loss function", {"loss_fn": None}),
     (sb.ConfigurationError, "model.*none", {"model": None}),
@@ -147,6 +152,7 @@ STREAMS = [
     DataLoader(Numbered(8), 4, num_workers=1, in_order=False),
 ]
 BY_INDEX = [
+    sb.auto(),
     sb.random_backprop(1 / 2),
     sb.stale_sb(1 / 2),
     sb.predicted_sb(1 / 2),
@@ -159,7 +165,7 @@ BY_INDEX = [
 @pytest.mark.parametrize("strategy", BY_INDEX, ids=lambda each: each.name)
 def test_what_selects_by_index_refuses_a_stream(strategy):
     for stream in STREAMS:
-        advice = "" if strategy.subset is not None else r".* sb\.selective_backprop\("
+        advice = "" if strategy.subset is not None else r".* sb\.auto\(stream=True\) or sb\.sel"
         with pytest.raises(sb.LoaderError, match=f"by index{advice}"):
             select(stream, strategy, batch_size=4, with_selection=True)
 

@@ -67,8 +67,9 @@ def test_data_and_a_model_of_ones_own_are_compared_as_the_page_says(tmp_path):
     outcome = run_command(f"{line} --model mine:make --seeds 1 --epochs 4 --out out", tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     runs = read_runs(tmp_path / "out")
-    assert [run.header.arm for run in runs] == ["auto", "traditional"]
-    assert max(run.points[-1].test_error for run in runs) < 50  # by chance it is 90
+    assert [run.header.arm for run in runs] == ["auto", *3 * ["traditional"]]  # two are shorter
+    ends = [run.points[-1].test_error for run in runs if run.header.config["epochs"] == 4]
+    assert max(ends) < 50  # by chance it is 90
 
 
 def test_the_first_five_minutes_run(capsys):
@@ -108,7 +109,7 @@ def test_a_loop_without_copies_trains_on_each_example_once(capsys):
     rows = torch.arange(60) % 20
     data = TensorDataset(torch.randn(20, 4)[rows], rows % 3)
     names = names_of(data, nn.Linear(4, 3), batch_size=5)
-    (example,) = examples_of("copies")
+    example, _ = examples_of("copies")
     exec(example, names)
     assert sum(len(targets) for _, targets in names["loader"]) == 20
     assert "40 of 60" in capsys.readouterr().out
@@ -205,7 +206,7 @@ def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_tra
 
 def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
     torch.manual_seed(0)
-    (lines,) = examples_of("auto")
+    lines, _ = examples_of("auto")
     inputs = torch.randn(256, 2)
     data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
     names = names_of(data, nn.Linear(2, 2), batch_size=16, rate=1.0)

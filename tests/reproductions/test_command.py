@@ -14,6 +14,7 @@ from reproductions import command, papers
 from reproductions.auto.protocol import STAGES
 from reproductions.jiang2019.scales import ScaleName
 from reproductions.papers import FIGURES
+from reproductions.streams import STREAMS
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.run import TrainingRun
 
@@ -33,10 +34,14 @@ def reproduce(line, folder):
 def typed(monkeypatch, tmp_path):
     """Type a line, and return what was asked of whom."""
     seen = []
-    for place, name in ((papers, "list_figures"), (papers, "reproduce"), (command, "run_study")):
+    known = {
+        papers: ("list_figures", "reproduce"),
+        command: ("run_study", "run_streams", "run_recovery"),
+    }
+    for place, name in ((place, name) for place, names in known.items() for name in names):
 
-        def called(screen, what, order, *, name=name, **part):
-            seen.append((name, what, order, *part.values()))
+        def called(screen, *asked, name=name, **part):
+            seen.append((name, *asked, *part.values()))
 
         monkeypatch.setattr(place, name, called)
 
@@ -87,7 +92,9 @@ def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_
     folders = [str(order.out) for _, _, order, *_ in (confirm, develop)]
     assert folders == ["runs/study/confirm", "runs/study/develop"]
     assert confirm[3:] == ([], [])
-    assert [stage for _, stage, *_ in typed("study")] == [*STAGES.values()]
+    *stages, recovery = typed("study")
+    assert [stage for _, stage, *_ in stages] == [*STAGES.values(), STREAMS]
+    assert recovery[0] == "run_recovery"
     line = f"study-confirm --seeds 2 --jobs 3 --threads 2 --device cpu --out {tmp_path}"
     ((_, _, order, *part),) = typed(f"{line} --from-records --only table,clicks --arms auto")
     assert (order.seeds, order.jobs, order.threads, order.device) == (2, 3, 2, "cpu")
@@ -115,6 +122,7 @@ def test_records_of_the_repository_are_the_default_where_nothing_is_trained(type
         ("fig-7 --arms selective", "there is no strategy 'selective'"),
         ("fig-7 --only cifar", "Did you mean cifar10"),
         ("study-confirm --epochs 3", "--epochs is of figures and tables"),
+        ("study-recovery --arms auto", "takes no part of itself"),
         ("fig-7 --live", "--live is of headline"),
     ],
 )
@@ -123,6 +131,11 @@ def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_pa
     assert status == 2
     assert said in text
     assert not list(tmp_path.iterdir())
+
+
+def test_what_plain_training_shows_is_printed_as_far_as_it_is_on_record(tmp_path):
+    status, said = reproduce("study-recovery --from-records --out there", tmp_path)
+    assert (status, said[:19]) == (0, "develop/digits None")
 
 
 @pytest.mark.usefixtures("signals_as_usual")

@@ -1,14 +1,16 @@
 """A stage finds learning rates, trains once, goes on where it was, and writes what is there."""
 
+import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fixture_papers import Screen
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.auto import protocol
+from reproductions.auto import protocol, recovery
 from reproductions.auto.protocol import ARMS, OURS, STAGES, Stage, Tuned, Workload
 from reproductions.auto.results import RUNS, read_results
 from reproductions.auto.study import run_study
@@ -39,11 +41,13 @@ def _small_grid():
         yield
 
 
+FIELDS = {"seeds": 2, "device": "cpu", "threads": 1, "jobs": 1, "root": None, "command": "any"}
+
+
 def run(out, *, stage=TINY, arms=FEW, only=(), **changes):
     """Run a stage, and return what was said."""
-    fields = {"seeds": 2, "device": "cpu", "threads": 1, "jobs": 1, "root": None, "command": "any"}
     screen = Screen()
-    run_study(screen, stage, Order(out=out, **fields | changes), arms=arms, only=only)
+    run_study(screen, stage, Order(out=out, **FIELDS | changes), arms=arms, only=only)
     return screen.text
 
 
@@ -147,3 +151,21 @@ def test_the_stages_share_no_data_and_no_seed():
     seeds = [{*stage.seeds(50)} for stage in STAGES.values()]
     for parts in (data, [*seeds, {900, 901, 902}]):
         assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+def test_what_the_first_passes_show_is_counted_by_hand():
+    losses = [[0.1, 0.1, 2, 2, 4, 2], [0.1, 2, 0.1, 0.1, 2, 3], [0.1, 0.1, 2, 0.1, 0.1, 3]]
+    by_hand = (2 / 4, 2 / 3, 3 / 6, 2 / 6 * 2 / 4, 1 - 5.2 / 10, 0 / 1)
+    found = recovery.numbers_of(np.array(losses, dtype=np.float32))
+    assert [*found.values()] == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_the_first_passes_are_measured_once_for_each_workload(tmp_path, monkeypatch):
+    monkeypatch.setattr(recovery, "STAGES", {"tiny": TINY})
+    monkeypatch.setattr(recovery, "READ", ("tiny",))
+    recovery.run_recovery(Screen(), order := Order(out=tmp_path, **FIELDS))
+    known = json.loads((tmp_path / recovery.FILE).read_text("utf-8"))["workloads"]
+    assert [*known] == ["tiny/few-digits", "tiny/few-digits-skewed"]
+    monkeypatch.setattr(recovery, "measure", None)
+    recovery.run_recovery(screen := Screen(), order)
+    assert str(known["tiny/few-digits"]["learned"]) in screen.text

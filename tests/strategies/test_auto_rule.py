@@ -8,8 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import given_up as plainly_given_up
+from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
+from selective_backprop._core.types import NO_TARGET
 from selective_backprop.strategies._auto import rule
 from selective_backprop.strategies._auto.rule import Unlearned, given_up
 
@@ -217,3 +219,42 @@ def test_a_majority_is_found_among_many_and_one_class_alone_is_never_learned(mon
     torch.testing.assert_close(found, expected)
     ledger.classify(torch.arange(600), torch.full((600,), 4))
     assert recalled(ledger, 1) == pytest.approx([math.log(2)] * 600)
+
+
+def test_of_a_stream_everything_is_trained_on_while_scoring_would_not_pay():
+    # Of a loss of ln 2 nothing would be skipped, and of a loss of 0 nine in ten.
+    data = [(torch.tensor([float(number)]), 0) for number in range(4000)]
+    shares, model = (0.0, 0.6, 0.7, 0.9, 0.0), torch.nn.Linear(1, 1)
+    losses = torch.tensor([-math.log1p((share - 1.0) / 2.0) for share in shares])
+    loader = sb.SelectiveLoader(
+        *(DataLoader(_Stream(data), 20), model, None, sb.auto(stream=True)),
+        losses=lambda model, batch: losses[batch[0][:, 0].long() // 800],
+        quiet=True,
+    )
+    kept = torch.cat([batch[0][:, 0] for batch in loader]).long() // 800
+    counts = torch.bincount(kept, minlength=5).tolist()
+    assert counts[:2] == [800, 800]  # only probes are scored
+    # The gate opens after some of the third part, and shuts after some of the last.
+    assert 240 < counts[2] < 700
+    assert counts[3] == pytest.approx(80, abs=60)
+    assert counts[4] > 700
+    assert loader.stats.scored < 2000
+
+
+def test_rows_without_a_target_do_not_count_as_skipped():
+    scores = torch.tensor([0.0, math.inf, math.log(2.0), NO_TARGET, -math.log(0.75)])
+    assert float(rule.share_skipped(scores)) == pytest.approx((0.9 + 0.0 + 0.0 + 0.5) / 4)
+    assert float(rule.share_skipped(torch.full((3,), NO_TARGET))) == 0.0
+
+
+def test_of_a_stream_labels_cannot_look_wrong():
+    with pytest.raises(sb.ConfigurationError, match="trim=True"):
+        sb.auto(trim=True, stream=True)
+
+
+class _Stream(IterableDataset):
+    def __init__(self, examples):
+        self.examples = examples
+
+    def __iter__(self):
+        return iter(self.examples)

@@ -26,6 +26,7 @@ def proxy() -> sb.Strategy:
 
 OPEN = sb.Schedule(gate=sb.VarianceGate(smoothing=0.5, threshold=1.01))
 MADE: dict[str, Callable[[], sb.Strategy]] = {
+    "auto, stream": lambda: sb.auto(stream=True, schedule=sb.Schedule()),
     "diet_sb": lambda: sb.diet_sb(subset(), 1 / 3),
     "kath18": lambda: sb.kath18(schedule=OPEN),
     "proxy_sb": proxy,
@@ -54,7 +55,7 @@ def train(name: str, device: str) -> tuple[list[Tensor], sb.Stats]:
     return [*found, *(weights.detach() for weights in model.parameters())], selecting.stats
 
 
-@pytest.mark.parametrize("name", sorted(strategies()))
+@pytest.mark.parametrize("name", sorted({*strategies(), *MADE}))
 def test_every_strategy_trains_on_the_device_on_what_it_would_on_the_cpu(name):
     found, counts = train(name, "cuda")
     assert all(bool(each.isfinite().all()) for each in found)

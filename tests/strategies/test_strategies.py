@@ -27,7 +27,7 @@ from selective_backprop.selectors import (
     Top,
     Uniform,
 )
-from selective_backprop.strategies._auto.rule import Unlearned
+from selective_backprop.strategies._auto.rule import LearnedGate, Unlearned
 
 SUBSET = sb.Subset(torch.tensor([0, 2]), 4)
 LATER, FIRST = sb.Schedule(2), sb.Schedule(warmup_epochs=1)
@@ -89,6 +89,8 @@ COMBINATIONS = [
     (sb.easy_skip(), Recorded(4), Confident(0.25), sb.Schedule(0, 0.25, 5 / 6)),
     (sb.easy_skip(0.5, schedule=LATER), Recorded(4), Confident(0.5), LATER),
     (sb.auto(), Unlearned(max_age=10, fades=8.0), Confident(0.1, 0.0), FIRST),
+    (sb.auto(stream=True), FORWARD, Confident(0.1, 0.0), sb.Schedule(gate=LearnedGate())),
+    (sb.auto(stream=True, schedule=LATER), FORWARD, Confident(0.1, 0.0), LATER),
     (sb.rho_loss(torch.ones(4), 0.5), EXCESS(REFERENCE, FORWARD), Top(0.5)),
     (sb.tail_sft(), EXCESS(None, Recorded(4)), Top(0.5), FIRST),
     (

@@ -110,7 +110,8 @@ def check_fit(strategy: Strategy, source: Source, loss_fn: Any, losses: Any, out
         raise LoaderError(
             f"{strategy.name} {why if draws_early else 'knows examples by index'}, but this loader "
             f"yields {STREAM}. Use a strategy that scores examples as they come, such as "
-            "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
+            "sb.auto(stream=True) or sb.selective_backprop(rate=1/3), or give the loader a "
+            "map-style data set."
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, final
@@ -166,12 +167,16 @@ class VarianceGate(AbstractGate):
             # Scoring B candidates and a step on b rows cost B + 3 b forward passes; a step on b
             # uniformly drawn rows costs 3 b. Tau must exceed the ratio of these costs.
             threshold = (window + 3 * batch) / (3 * batch)
-        return _RunningVarianceGate(self, threshold, lag=max(1, round(window / batch)))
+        return RunningAverage(self, threshold, variance_gain, lag=max(1, round(window / batch)))
 
 
-class _RunningVarianceGate(RunningGate):
-    def __init__(self, spec: VarianceGate, threshold: float, lag: int) -> None:
-        self._spec = spec
+class RunningAverage(RunningGate):
+    """Open while the average of a batch's gain, as of its scores, is above a threshold."""
+
+    def __init__(
+        self, spec: VarianceGate, threshold: float, gain: Callable[[Scores], Tensor], lag: int = 1
+    ) -> None:
+        self._spec, self._gain = spec, gain
         self._threshold = threshold
         self._lag = lag  # so many observations from a GPU follow one before it is read
         self._tau = 0.0
@@ -195,7 +200,7 @@ class _RunningVarianceGate(RunningGate):
         # The loop hands over the batch before this one, and is expected to hand over the next one,
         # too. Counting from -1 leaves that one out.
         self._passed = 0 if self._asked or self.is_open else -1
-        self._asked, gain, arrived = False, variance_gain(scores), None
+        self._asked, gain, arrived = False, self._gain(scores), None
         self._late = gain.is_cuda
         if gain.is_cuda:
             stream = torch.cuda.current_stream(gain.device)

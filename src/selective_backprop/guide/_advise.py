@@ -302,10 +302,10 @@ def advise(
     if (other := is_no_cross_entropy(loss_fn)) is not None:
         barrier = f"auto reads confidence from a cross-entropy, and {other} is not one."
     elif not source.indexed or source.examples is None:
-        barrier = "auto remembers examples by their index, and a stream has no indices."
+        barrier = "auto() knows examples by index, and a stream has none; try auto(stream=True)."
     traits = data_traits(loader if data is None else data, seconds=seconds)
     if barrier is not None:
-        verdict = "Do not take auto: it cannot work on this training."
+        verdict = "Do not take auto(): it cannot work on this training."
         elsewhere = "docs/choose.md names strategies for other losses and loaders."
         return Advice(None, verdict, (barrier, elsewhere, f"Data: {traits}."), (), traits)
     smooths = label_smoothing(loss_fn) > 0

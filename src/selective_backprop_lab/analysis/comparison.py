@@ -43,10 +43,11 @@ class Measure:
     heading: str  # the heading of a column
     unit: str  # what follows a value
     step: str  # the unit of a difference
+    small: float  # the largest difference that counts as level, if a tenth of the error is not less
 
 
-_ERROR = Measure("error", "test error (%)", "error %", " %", "points")
-_BITS = Measure("bits per byte", "bits per byte", "bits per byte", "", "bits per byte")
+_ERROR = Measure("error", "test error (%)", "error %", " %", "points", 0.5)
+_BITS = Measure("bits per byte", "bits per byte", "bits per byte", "", "bits per byte", 0.02)
 
 
 def compared(evaluations: pd.DataFrame) -> pd.DataFrame:

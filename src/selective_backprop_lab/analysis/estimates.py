@@ -5,18 +5,17 @@ With fewer than three seeds there is no interval, because its width would be a m
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import nctdtrinc, stdtr, stdtrit
 
 ENOUGH_SEEDS = 3  # for an interval and a verdict
-_CONFIDENCE = 0.95
+MOST_SEEDS = 30  # that anybody is asked for
+_CONFIDENCE, _POWER = 0.95, 0.8
 Side = Literal["lower", "higher", "unresolved", "unknown"]
 """The side of a limit on which an interval lies; "unknown" without an interval."""
-VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
-"""The verdict on an arm, by the side of zero on which its error minus its rival's lies."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,26 @@ def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
 def t_quantile(seeds: int) -> float:
     """Return how many standard errors an interval over this many seeds reaches to either side."""
     return float(stdtrit(seeds - 1, (1 + _CONFIDENCE) / 2))
+
+
+def detectable(found: Estimate, tests: int = 1, seeds: int | None = None) -> float:
+    """Return the least difference that would be found in four of five comparisons like this one.
+
+    It stands out among `tests` differences that Holm's correction covers, with as many seeds as the
+    estimate has, or with `seeds`. NaN without an interval.
+    """
+    n = found.seeds if seeds is None else seeds
+    if n < ENOUGH_SEEDS or math.isnan(found.half_width):
+        return math.nan
+    limit = stdtrit(n - 1, 1 - (1 - _CONFIDENCE) / (2 * tests))
+    deviation = found.half_width / t_quantile(found.seeds) * math.sqrt(found.seeds)
+    return float(nctdtrinc(n - 1, 1 - _POWER, limit)) * deviation / math.sqrt(n)
+
+
+def seeds_to_find(difference: float, found: Estimate, tests: int = 1) -> int | None:
+    """Return how many seeds `detectable` takes to be at most a difference; None if over 30."""
+    numbers = range(ENOUGH_SEEDS, MOST_SEEDS + 1)
+    return next((n for n in numbers if detectable(found, tests, n) <= abs(difference)), None)
 
 
 def holm(found: Sequence[Estimate]) -> list[Side]:

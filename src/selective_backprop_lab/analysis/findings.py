@@ -1,7 +1,8 @@
 """What a comparison shows: which arms gain, in words, and what to do next.
 
 The gain of an arm at a length is its final error minus its rival's, seed by seed. The rival is the
-best traditional training of any length up to the same cost.
+best traditional training of any length up to the same cost. An arm with treatments, such as
+`auto+smoothing-0.3`, is also compared with traditional training with the same treatments.
 """
 
 import math
@@ -12,13 +13,20 @@ from typing import NamedTuple
 import pandas as pd
 
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.comparison import CONTROLS, arms, length, measure_of
-from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, VERDICTS, Estimate, holm
+from selective_backprop_lab.analysis.comparison import CONTROLS, arms, length, lengths, measure_of
+from selective_backprop_lab.analysis.estimates import (
+    ENOUGH_SEEDS,
+    Estimate,
+    Side,
+    holm,
+    seeds_to_find,
+)
 from selective_backprop_lab.analysis.facts import data_words, listed
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.strategies import BOUNDS
 
 _MOST_NAMED = 4
+_WORST_FIRST = ("loses", "", "open", "level", "gains")
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,12 @@ class Gain:
     runs: pd.DataFrame
     rival: pd.DataFrame  # without rows if no traditional training cost as much as the arm
     change: Estimate  # final error minus the rival's
-    verdict: str  # one of `VERDICTS`; empty if too few seeds are shared
+    # Gains, loses, level, open, or "open: try --budget"; empty if too few seeds are shared.
+    verdict: str = ""
+    # The error of traditional training on its way, and its cost there, if that leaves it open.
+    sooner: tuple[float, float] | None = None
+    # The same over traditional training with the arm's treatments; None if that is not known.
+    adds: "Gain | None" = None
 
     @property
     def label(self) -> str:
@@ -37,22 +50,77 @@ class Gain:
 
     @property
     def arm(self) -> str:
-        """The strategy."""
+        """The strategy with its treatments."""
         return self.runs.arm.iloc[0]
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The strategy, and its treatments, empty if it has none."""
+        base, _, treatments = self.arm.partition("+")
+        return base, treatments
+
+    @property
+    def cell(self) -> str:
+        """The change and the verdict."""
+        verdict = f" ({self.verdict})" if self.verdict else ""
+        return with_interval(self.change, signed=True) + verdict
+
+    @property
+    def selection(self) -> Estimate:
+        """What selection changes; with treatments, beyond what these change, if that is known."""
+        return (self.adds or self).change
+
+    @property
+    def answer(self) -> str:
+        """The verdict on selection: what treatments gain does not count."""
+        verdicts = [self.verdict.partition(":")[0]]
+        if self.parts[1]:
+            verdicts.append(self.adds.verdict.partition(":")[0] if self.adds else "open")
+        return min(verdicts, key=_WORST_FIRST.index)
 
 
 def gains(comparison: pd.DataFrame) -> list[Gain]:
     """Return the gain of every arm except traditional, at each of its lengths."""
     known = queries.counted(comparison)
-    plain = [*arms(known[known.arm == queries.BASELINE]).values()]
+    parts = known.arm.map(lambda name: frozenset(name.split("+")))
     found = []
+    compared = lengths(known[~known.arm.str.startswith(queries.BASELINE)])
     for own in arms(known[known.arm != queries.BASELINE]).values():
-        # Without one of the same cost, a longer traditional training might have been better.
-        fair = any(queries.cost_as_much(own, other) for other in plain)
-        rival = queries.best_traditional(known, own) if fair else known[:0]
-        found.append((own, rival, queries.final_difference(own, rival)))
-    sides = holm([change for *_, change in found])
-    return [Gain(*each, VERDICTS.get(side, "")) for each, side in zip(found, sides, strict=True)]
+        base, *treatments = own.arm.iloc[0].split("+")
+        if base == queries.BASELINE and length(own) not in (compared or [length(own)]):
+            continue  # it is there as a rival, and more verdicts would all be less sure
+        alike = [{queries.BASELINE}, {queries.BASELINE, *treatments}]
+        for names in alike if treatments and base != queries.BASELINE else alike[:1]:
+            plain = known[parts == names]
+            # Without one of the same cost, a longer traditional training might have been better.
+            fair = any(queries.cost_as_much(own, other) for other in arms(plain).values())
+            rival = queries.best_traditional(plain, own) if fair else known[:0]
+            found.append((plain, Gain(own, rival, queries.final_difference(own, rival))))
+    judged = list[Gain]()
+    for (plain, each), side in zip(found, holm([each.change for _, each in found]), strict=True):
+        gain = _judged(plain, each, side)
+        if not judged or judged[-1].runs is not gain.runs:
+            judged.append(gain)
+        elif len(gain.rival):
+            judged[-1] = replace(judged[-1], adds=gain)
+    return judged
+
+
+def _judged(plain: pd.DataFrame, gain: Gain, side: Side) -> Gain:
+    if side in ("unknown", "higher"):
+        return replace(gain, verdict="loses" if side == "higher" else "")
+    change, rival = gain.change, gain.rival
+    small = min(measure_of(rival).small, 0.1 * queries.final_error(rival).mean)
+    error, cost = queries.lowest_before(plain, gain.runs)
+    end = queries.final_error(gain.runs[gain.runs.seed.isin(rival.seed)]).mean
+    if error < end - small * (side == "unresolved"):
+        return replace(gain, verdict=f"open: try {_option(cost)}", sooner=(error, cost))
+    within = max(-change.low, change.high) <= small
+    return replace(gain, verdict="gains" if side == "lower" else "level" if within else "open")
+
+
+def _option(cost: float) -> str:
+    return f"--budget {float(f'{cost:.2g}'):g}"
 
 
 class Conclusion(NamedTuple):
@@ -69,7 +137,8 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
     The best arm has the lowest final error of those that gain, at the least cost at which it gains,
     or is nearest to a gain.
     """
-    judged = _answering(gains(comparison))
+    every = gains(comparison)
+    judged = _answering(every)
     why, todo = _unanswered(comparison, judged)
     known = [each for each in judged if math.isfinite(each.change.mean)]
     if not known:
@@ -79,46 +148,72 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
     ends += f" ({with_interval(best.change, signed=True)} {measure_of(comparison).step})"
     if why:
         pays, said = "Cannot be said", f"{best.arm} ends at {ends}. {why}"
-    elif best.verdict == "gains":
+    elif best.answer == "gains":
         pays, said = "Yes", f"{best.arm} gains: it ends at {ends}{_of_others(known, best)}."
-        said += _when_longer(comparison, best, plain)
     else:
-        pays = "No" if all(each.verdict == "loses" for each in known) else "Not shown"
-        said = f"{best.arm} {_verb(best)}: it ends at {ends}."
+        pays = "No" if all(each.answer == "loses" for each in known) else "Not shown"
+        said = f"{best.arm} {_verb(best.verdict)}: it ends at {ends}."
         if len({each.arm for each in judged}) > 1:
-            said = "Every strategy loses" if pays == "No" else "No strategy gains"
+            said = "Every strategy loses" if pays == "No" else "By selection, no strategy gains"
             said += f"; the nearest is {best.arm}, which ends at {ends}."
-    text = f"On {data_words(comparison)}, plain training {_of_plain(best, plain)}. {said}"
+        for each in (best, best.adds):
+            if each and each.sooner:
+                error, cost = each.sooner
+                said += f" {each.rival.arm.iloc[0]} was at {error:.2f} after {cost:.2g} passes."
+    alike, plainly = _alike(best), _of_plain(best, plain)
+    text = f"On {data_words(comparison)}, {alike}plain training {plainly}. {said}"
     if apart := [each.label for each in judged if each.rival.empty]:
         text += f" Left out: {_some(apart)}, because no plain training cost as much."
-    return Conclusion(pays, text, todo or _next_step(known, best, plain))
+    return Conclusion(pays, text, todo or _next_step(every, best, plain))
+
+
+def _alike(best: Gain) -> str:
+    """Return what an arm's treatments change, and what its selection adds to that."""
+    if best.adds is None:
+        return ""
+    base, treatments = best.parts
+    alone = queries.final_difference(best.adds.rival, best.rival)
+    return (
+        f"{treatments} alone changes the error by {with_interval(alone, signed=True)} "
+        f"{measure_of(best.runs).step}, and {base} adds {best.adds.cell}; "
+    )
 
 
 def _best(known: Sequence[Gain]) -> Gain:
-    gaining = [each for each in known if each.verdict == "gains"]
+    gaining = [each for each in known if each.answer == "gains"]
     if not gaining:
-        return min(known, key=lambda each: each.change.mean)
+        return min(known, key=lambda each: each.selection.mean)
     lowest = min(gaining, key=lambda each: queries.final_error(each.runs).mean).arm
     same = [each for each in gaining if each.arm == lowest]
     return min(same, key=lambda each: queries.cost_of(each.runs))
 
 
-def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    shortest = length(plain[0])
-    if best.verdict == "gains" and length(best.rival) == shortest:
-        half = replace(shortest, value=shortest.value / 2).short.replace(" ", "")
-        return f"add --budget {half}: plain training may end lower if it stops earlier."
-    # The interval leaves 0 out, but not after Holm's correction.
-    if any(each.verdict == "level" and each.change.against() != "unresolved" for each in known):
-        more = 2 * max(each.change.seeds for each in known)
-        return f"run more seeds (--seeds {more}): with {len(known)} gains, more stay level."
+def _next_step(judged: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
+    base, treatments = best.parts
+    if treatments and best.adds is None and base != queries.BASELINE:
+        alone = f"{queries.BASELINE}+{treatments}"
+        return f"add {alone} to --strategies: it shows what {treatments} does without selection."
+    sooner = [each.sooner[1] for each in (best, best.adds) if each and each.sooner]
+    if not sooner and best.answer == "gains" and length(best.rival) == length(plain[0]):
+        sooner = [queries.cost_of(plain[0]) / 2]
+    if sooner:
+        option = _option(sooner[0])
+        return f"run the same with {option}, then report: plain training may end lower there."
+    seeds = seeds_to_find(best.selection.mean, best.selection, tests(judged))
+    if best.answer == "open" and seeds is not None:
+        return f"run more seeds: --seeds {seeds} would probably show a difference of this size."
     return ""
+
+
+def tests(judged: Sequence[Gain]) -> int:
+    """Return the number of differences that Holm's correction covers."""
+    return sum(bool(each.verdict) for gain in judged for each in (gain, gain.adds) if each)
 
 
 def _answering(judged: list[Gain]) -> list[Gain]:
     """Return the gains that say whether selection pays; controls count only without others."""
-    taken = [each for each in judged if each.arm not in BOUNDS]
-    return [each for each in taken if each.arm not in CONTROLS] or taken
+    taken = [each for each in judged if each.parts[0] not in BOUNDS]
+    return [each for each in taken if each.parts[0] not in (*CONTROLS, queries.BASELINE)] or taken
 
 
 def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
@@ -153,35 +248,11 @@ def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
 
 
 def _of_others(known: Sequence[Gain], best: Gain) -> str:
-    own = [each for each in known if each.arm == best.arm and each.verdict in ("level", "loses")]
-    said = [f"after {length(each.runs)} it {_verb(each)}" for each in own]
-    gaining = dict.fromkeys(each.arm for each in known if each.verdict == "gains")
+    own = [each for each in known if each.arm == best.arm and each.answer != "gains"]
+    text = "".join(f"; after {length(each.runs)} it {_verb(each.answer)}" for each in own)
+    gaining = dict.fromkeys(each.arm for each in known if each.answer == "gains")
     others = [arm for arm in gaining if arm != best.arm]
-    text = f"; {listed(said)}" if said else ""
     return text + (f". Others that gain: {_some(others)}" if others else "")
-
-
-def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
-        return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
-    longest, own = queries.cost_of(plain[-1]), queries.cost_of(best.runs)
-    if (
-        length(best.runs).unit == "seconds"
-        or longest <= own
-        or queries.cost_as_much(plain[-1], best.runs)
-    ):
-        return ""
-    passes = queries.passes_to(comparison, queries.final_error(best.runs).mean)
-    if passes is None:
-        return f" Plain training does not end as low within {longest:.3g} passes."
-    return f" Plain training needs {passes / own:.1f} times the passes to end as low."
-
-
-def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:
-    """Whether the longest training ends higher than a shorter one; None if that is unknown."""
-    *shorter, longest = lengths
-    sides = {queries.final_difference(longest, own).against() for own in shorter}
-    return None if not sides or "unknown" in sides else "higher" in sides
 
 
 def _by_length(comparison: pd.DataFrame, arm: str) -> list[pd.DataFrame]:
@@ -189,8 +260,9 @@ def _by_length(comparison: pd.DataFrame, arm: str) -> list[pd.DataFrame]:
     return sorted(arms(known[known.arm == arm]).values(), key=queries.cost_of)
 
 
-def _verb(each: Gain) -> str:
-    return "is level" if each.verdict == "level" else each.verdict
+def _verb(verdict: str) -> str:
+    verbs = {"level": "is level", "gains": "gains", "loses": "loses"}
+    return verbs.get(verdict, "is not shown to gain or to lose")
 
 
 def _error(runs: pd.DataFrame) -> str:

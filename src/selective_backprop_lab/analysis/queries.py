@@ -16,7 +16,7 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 
 BASELINE = "traditional"
 BY_SEED = "seed"
-_SAME_COST, _SAME_BUDGET = 0.03, 0.1
+_SAME_COST, _SAME_BUDGET, _SAME_PLACE = 0.03, 0.1, 0.25
 _RAREST = 3  # classes
 
 
@@ -111,16 +111,14 @@ def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "erro
     return estimate([*difference(final(one, column), final(other, column))], least)
 
 
-def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def best_traditional(plain: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the best traditional training that cost no more than some runs: an arm's rival.
 
     It may be shorter than the arm, because anyone can stop traditional training earlier. Only
     lengths that share the most seeds with the runs can be the rival, and the best is chosen on
     these seeds: one lucky seed is no rival. There are no rows if all cost more or diverged.
     """
-    known = counted(evaluations)
-    traditional = known[known.arm == BASELINE]
-    own = cost_of(runs)
+    traditional, own = counted(plain), cost_of(runs)
     found = [
         other
         for _, other in traditional.groupby(["unit", "length"])
@@ -135,6 +133,24 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
         if math.isfinite(end):
             ranked.append((-len(shared), end, i))
     return found[min(ranked)[-1]] if ranked else traditional[:0]
+
+
+def lowest_before(plain: pd.DataFrame, runs: pd.DataFrame) -> tuple[float, float]:
+    """Return the lowest error of traditional training on its way up to some runs' cost, and where.
+
+    The error is the mean of one evaluation over the seeds that both have. Evaluations at about the
+    cost of a whole run are left out, because the run's end says more. (inf, 0) if none is left.
+    """
+    curves = plain[plain[BY_SEED].isin(runs[BY_SEED])]
+    by_length = curves.groupby(["unit", "length"])
+    tried, found = [cost_of(own) for _, own in by_length], [(math.inf, 0.0)]
+    for _, own in curves.groupby(["unit", "length", "evaluation"]):
+        cost = float(own.cost.mean())
+        whole = len(own) == curves[BY_SEED].nunique()  # one lucky seed is no curve
+        near = any(abs(cost / each - 1.0) <= _SAME_PLACE for each in tried)
+        if whole and not near and cost < cost_of(runs) and own.error.notna().all():
+            found.append((float(own.error.mean()), cost))
+    return min(found)
 
 
 def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:

@@ -6,10 +6,16 @@ from itertools import pairwise
 import pandas as pd
 
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.comparison import arms, length, measure_of
-from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, estimate
+from selective_backprop_lab.analysis.comparison import Measure, arms, length, measure_of
+from selective_backprop_lab.analysis.estimates import (
+    ENOUGH_SEEDS,
+    MOST_SEEDS,
+    detectable,
+    estimate,
+    seeds_to_find,
+)
 from selective_backprop_lab.analysis.facts import headline, listed, notes
-from selective_backprop_lab.analysis.findings import Gain, gains
+from selective_backprop_lab.analysis.findings import Gain, gains, tests
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
 from selective_backprop_lab.records.frame import is_text, runs_of
 
@@ -72,7 +78,11 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
     if plain.label.nunique() > 1:
         rival = cell(lambda each: str(length(each.rival)) if len(each.rival) else "")
         columns[Column("over plain\ntraining of", expendable=2)] = rival
-    return columns | {Column("verdict"): cell(lambda each: each.verdict)}
+    columns[Column("verdict")] = cell(lambda each: each.verdict)
+    if any(each.adds for each in judged):
+        adds = cell(lambda each: each.adds.cell if each.adds else "")
+        columns[Column("of this by\nselection")] = adds
+    return columns
 
 
 def _costs(axis: str) -> Columns:
@@ -101,6 +111,20 @@ def _by_class(comparison: pd.DataFrame) -> Columns:
     }
 
 
+def _power(judged: Sequence[Gain], together: int, measure: Measure) -> str:
+    sizes = [detectable(each.change, together) for each in judged]
+    seeds = [
+        seeds_to_find(0.5 * queries.final_error(each.rival).mean, each.change, together)
+        for each in judged
+    ]
+    spread = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (min(sizes), max(sizes))))
+    number = f"over {MOST_SEEDS}" if None in seeds else max(filter(None, seeds))
+    return (
+        f"Power: by the strategy, a difference of {spread} {measure.step} gets a verdict in four "
+        f"of five such comparisons; a halved {measure.name} would with {number} seeds."
+    )
+
+
 def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
     measure, known = measure_of(comparison), queries.counted(comparison)
     lines = [
@@ -108,16 +132,25 @@ def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
         "over seeds."
     ]
     if any(len(each.rival) for each in judged):
-        together = sum(bool(each.verdict) for each in judged)
-        corrected = f" after Holm's correction for {together} gains" if together > 1 else ""
+        together = tests(judged)
+        corrected = f" after Holm's correction for {together} verdicts" if together > 1 else ""
         lines += [
             f"Gain: the strategy's final {measure.name} minus that of plain training "
             f"({queries.BASELINE}), "
             "seed by seed; below 0 the strategy is better. Plain training is taken at its best "
             "length up to the same cost, chosen on the same seeds.",
-            f"Verdict: gains or loses if the interval of the gain excludes 0{corrected}, else "
-            "level.",
+            f"Verdict: gains or loses if the interval of the gain excludes 0{corrected}; level if "
+            f"it lies within {measure.small:g} {measure.step} and a tenth of plain training's "
+            f"{measure.name}; else open. It is open, too, with what to try, if plain training was "
+            "lower on its way than the strategy at its end.",
         ]
+        if decided := [each for each in judged if each.verdict]:
+            lines.append(_power(decided, together, measure))
+        if any(each.adds for each in judged):
+            lines.append(
+                "Of this by selection: the same, compared with plain training with the same "
+                "treatment."
+            )
         if without := [each.label for each in judged if each.rival.empty]:
             lines.append(f"No gain of {listed(without)}: no {queries.BASELINE} run cost as much.")
     lines.append(

@@ -35,7 +35,8 @@ class Table:
     """A table of texts, which `console.print` fits into a terminal.
 
     Columns that matter least are left out if it does not fit, and a note says which. A remark in
-    brackets at the end of a cell is put on a line of its own, or in small print on a page.
+    brackets at the end of a cell is put on a line of its own, or in small print on a page. So is
+    what to try after "open:", on a line of its own.
     """
 
     columns: Sequence[Column | str]
@@ -98,7 +99,7 @@ class Table:
         for number, row in enumerate(self.rows):
             if number in self.ruled:
                 table.add_section()
-            name, *cells = (row[i].replace(" (", "\n(") for i in kept)
+            name, *cells = (row[i].replace(" (", "\n(").replace("open: ", "open:\n") for i in kept)
             table.add_row(Text(_folded(name)), *map(Text, cells))
         return table
 

@@ -1,6 +1,7 @@
 """What all commands share: printing, errors and exit status, devices, names and records."""
 
 import json
+import re
 import shlex
 import signal
 import sys
@@ -71,8 +72,9 @@ def find_device(name: str | None) -> str:
 
 
 def look_here(name: str) -> str:
-    """Return a name; if it names a function, let Python look in the current folder first."""
-    if is_import_path(name) and sys.path[0] != (here := str(Path.cwd())):
+    """Return names; if one is an import path, let Python look in the current folder first."""
+    here = str(Path.cwd())
+    if sys.path[0] != here and any(map(is_import_path, re.split("[,+]", name))):
         sys.path.insert(0, here)
     return name
 

@@ -117,13 +117,6 @@ def audit(
         int | None,
         option("N", "How many examples to list. Default: all that look mislabelled.", min=1),
     ] = None,
-    against_noise: Annotated[
-        bool,
-        typer.Option(
-            "--against-noise",
-            help="For runs with --noise: count how many of the flipped labels were found.",
-        ),
-    ] = False,
     table: Annotated[
         Path | None,
         option(
@@ -142,14 +135,9 @@ def audit(
     Ranks the examples by how much the model doubted their labels during training, over all runs of
     the same data. Writes suspects.csv, the most suspicious first, and suspects.html with pictures.
     """
-    from selective_backprop_lab.report.audit import audit_runs, cuts_table, top_table, write_list
+    from selective_backprop_lab.report.audit import audit_runs, top_table, write_list
 
     found = audit_runs(runs)
-    if against_noise and found.wrong is None:
-        raise sb.ConfigurationError(
-            "--against-noise: no label of these runs was flipped on purpose, so it is not known "
-            "which are wrong. Make a run with --noise 0.2, or leave the option out"
-        )
     folder = out or inside(folder_of(runs[0]), "audit")
     make_folder(folder)
     for problem in found.problems:
@@ -159,8 +147,6 @@ def audit(
     _sum_up(found)
     if count:
         console.print(top_table(found, min(count, _PRINTED)))
-    if against_noise and found.wrong is not None:
-        console.print(cuts_table(found, found.wrong))
     with told(folder):
         written = write_list(found, folder, count)
     if table is not None:

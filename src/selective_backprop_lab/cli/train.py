@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 import selective_backprop as sb
-from selective_backprop_lab.cli.command_line import console, errors
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.cli.command_line import console, errors, look_here
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.records.files import make_folder
@@ -26,7 +27,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 def train(
     training: TrainingOptions,
     strategy: Annotated[
-        str, option("NAME", "One strategy. The help of compare lists all names.")
+        str, option("NAME", "One strategy, or module:name. The help of compare lists all.")
     ] = "auto",
     seed: Annotated[
         int, option("N", "Seed of weights, order of the data, augmentation and selection.", min=0)
@@ -46,7 +47,7 @@ def train(
 
     Ctrl-C and SIGTERM end it with a checkpoint for --resume.
     """
-    arms = parse_strategies(strategy)
+    arms = parse_strategies(look_here(strategy))
     if len(arms) > 1:
         raise sb.ConfigurationError(
             f"--strategy {strategy}: train runs one strategy; compare runs several"
@@ -72,14 +73,23 @@ def compare(
         str,
         option(
             "NAMES",
-            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. You can "
+            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; all; or "
+            "module:name for an sb.Strategy of your own, or a function that makes one. You can "
             f"add to each: +{', +'.join(TREATMENTS)}. Add only one of smoothing, robust-loss and "
             "trimming. Of these, kath18, kath18-published and kath18-loss-gated take only "
             "smoothing.",
         ),
     ] = DEFAULT_STRATEGIES,
-    seeds: Seeds = 3,
+    seeds: Seeds = 5,
     budget: Annotated[list[str] | None, option("COST", COST)] = None,
+    shorter: Annotated[
+        bool,
+        typer.Option(
+            "--shorter/--no-shorter",
+            help="Train traditional also for a half and a quarter of each length, so that "
+            "strategies are compared with plain training that stops earlier.",
+        ),
+    ] = True,
     out: Annotated[Path, option("FOLDER", "Folder for records, table, figure and page.")] = Path(
         "runs/compare"
     ),
@@ -98,21 +108,39 @@ def compare(
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
     table. To continue after an interruption, repeat the command.
     """
+    arms = parse_strategies(look_here(strategies))
     lengths = training.lengths(budget or [], otherwise="cost")
-    plans = training.plans(parse_strategies(strategies), range(seeds), lengths)
+    plain = [arm for arm in arms if arm.partition("+")[0] == "traditional"]
+    parts = [
+        Budget(each.unit, each.value // by if each.unit == "epochs" else each.value / by)
+        for each in lengths
+        for by in (2, 4)
+    ]
+    added = [part for part in dict.fromkeys(parts) if part.value and part not in lengths]
+    plans, note = training.plans(arms, range(seeds), lengths), ""
+    if shorter and plain and added:
+        plans += training.plans(plain, range(seeds), added)
+        note = (
+            f"{' and '.join(plain)} also runs for {', '.join(map(str, added))}, because plain "
+            "training may end lower if it stops earlier; --no-shorter leaves this out"
+        )
     store = training.store(out)
     from selective_backprop_lab.records.frame import frame_of
 
     try:
-        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
+        runs = train_all(
+            plans, store, note, jobs=jobs, threads=training.threads, replace=training.again
+        )
     except sb.LossError:
         show(frame_of(store.read(plan) for plan in plans), out)
         raise
     show(frame_of(runs), out)
 
 
-def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:
-    """Run a grid, as `run_grid` does, and show its progress."""
+def train_all(
+    plans: Sequence[RunConfig], store: RunStore, note: str = "", **options: Any
+) -> list[Run]:
+    """Run a grid, as `run_grid` does, print a note before, and show its progress."""
     first, before = plans[0], plans[0].pretraining
     for plan in filter(None, (first, before)):
         store.data(plan)  # report missing data before making a folder
@@ -122,5 +150,7 @@ def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> li
             f"{first.recipe.model} is first trained on {first.pretrained} for {before.length}, "
             f"unless {store.folder} holds its weights already"
         )
+    if note:
+        console.print(note)
     with RunProgress(console, plans) as progress:
         return run_grid(plans, store, watch=progress, **options)

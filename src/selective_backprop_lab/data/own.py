@@ -10,7 +10,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.splits import Part, Splits
-from selective_backprop_lab.names import find_function
+from selective_backprop_lab.names import find_object
 from selective_backprop_lab.shapes import Num, UInt8
 
 _MAP_STYLE = ("__getitem__", "__len__")
@@ -25,7 +25,7 @@ _LABELS = "labels must be class numbers from 0, as integers"
 
 def read_own_splits(name: str) -> Splits:
     """Return the data that the user's function returns, in memory."""
-    found = find_function(name, kind="data set", needed="a function without arguments")()
+    found = find_object(name, kind="data set", needed="a function without arguments")()
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise sb.DataError(f"{name} returned {_words(found)}: {_RETURN}")
     train, test = (_read(found[part], f"{name}, {('train', 'test')[part]}") for part in (0, 1))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.names import find_function, find_name, is_import_path
+from selective_backprop_lab.names import find_name, find_object, is_import_path
 from selective_backprop_lab.nets import published
 from selective_backprop_lab.nets.published import Images, Logits, step
 from selective_backprop_lab.nets.transformers import ByteLM, vision_transformer
@@ -143,7 +143,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """
     name = model_name(name)
     needed = "a function of (channels_in, classes, image_size)"
-    factory = MODELS.get(name) or find_function(name, kind="model", needed=needed)
+    factory = MODELS.get(name) or find_object(name, kind="model", needed=needed)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
         wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
         raise sb.ConfigurationError(

@@ -111,6 +111,7 @@ class Header:
     started: str  # ISO 8601, UTC
     model_file: str | None = None  # fingerprint of the file that makes a user's own model
     data_file: str | None = None  # fingerprint of the file that reads a user's own data
+    strategy_file: str | None = None  # fingerprint of the file of a user's own strategy
 
     @property
     def arm(self) -> str:

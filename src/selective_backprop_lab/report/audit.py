@@ -19,8 +19,6 @@ from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.report.report import portraits
 
-_MEASURES = ("precision", "recall")
-_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)  # of the data set, the most suspicious first
 _PAGE = Template(
     Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
 )
@@ -34,12 +32,6 @@ class Audit:
     runs: pd.DataFrame  # one row for each run, at least one
     histories: tuple[ExampleHistory, ...]  # the histories of the examples, one for each run
     problems: tuple[str, ...]  # sentences on what could not be used, and what to do about it
-
-    @property
-    def wrong(self) -> np.ndarray | None:
-        """Which labels were flipped on purpose, `[example]`; None if none were."""
-        first = self.histories[0]
-        return None if first.label_clean is None else first.label != first.label_clean
 
     def mean(self, field: str) -> np.ndarray:
         """Return the mean over runs of a field, `[example]`; NaN if no run has a value."""
@@ -126,36 +118,6 @@ def top_table(found: Audit, count: int) -> Table:
     left = {"label", "prediction", "likely"}
     columns = [Column(name, left=name in left) for name in rows[0]]
     return Table(columns, [[str(cell) for cell in row.values()] for row in rows])
-
-
-def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
-    """Return how many flipped labels this list and lists by loss find, at several cuts."""
-    rankings = {
-        "audit": found.suspects,
-        "final loss": sb.guide.audit(found.mean("loss_last")),
-        "mean loss": sb.guide.audit(found.mean("loss_mean")),
-    }
-    rows = []
-    for share in _SHARES:
-        inspected = [wrong[each.top(share)] for each in rankings.values()]
-        if len(inspected[0]):  # a small share of few examples may be empty
-            among = [(each.sum(), max(1, len(each))) for each in inspected]
-            shares = [hits / of for hits, count in among for of in (count, wrong.sum())]
-            rows.append([f"{share:.0%}", *(f"{each:.1%}" for each in shares)])
-    top = found.suspects.indices[: found.suspects.suspicious]
-    called = np.array(found.suspects.likely()) == "wrong"
-    lists = {"with a suspicion above 0": top, "called likely wrong": top[called]}
-    lists["suspects called otherwise"] = top[~called]
-    return Table(
-        ["inspected", *(f"{name}:\n{what}" for name in rankings for what in _MEASURES)],
-        rows,
-        title=f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})",
-        notes=[
-            f"Of the {len(some):,} {words}, {np.mean(wrong[some]) if len(some) else 0:.1%} are "
-            f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flipped labels are among them."
-            for words, some in lists.items()
-        ],
-    )
 
 
 def write_list(found: Audit, folder: Path, count: int) -> list[Path]:

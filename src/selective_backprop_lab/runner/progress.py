@@ -20,7 +20,8 @@ class RunProgress:
     """Show the progress of runs. Use it as a context manager, and call it with each evaluation.
 
     A line is printed for each run that ends. A terminal also shows bars; elsewhere, long runs print
-    a line from time to time. `weight` says how long a run takes, in any unit.
+    a line from time to time. `weight` says how long a run takes, in any unit; by default, its
+    length as a share of the longest.
     """
 
     def __init__(
@@ -28,10 +29,16 @@ class RunProgress:
         console: Console,
         configs: Sequence[RunConfig],
         *,
-        weight: Callable[[RunConfig], float] = lambda config: config.evaluations,
+        weight: Callable[[RunConfig], float] | None = None,
         name: Callable[[RunConfig], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        longest: dict[str, float] = {}
+        for length in sorted({config.length for config in configs}):
+            longest[length.unit] = length.value
+        weight = weight or (
+            lambda config: config.evaluations * config.length.value / longest[config.length.unit]
+        )
         self._console, self._clock, self._weight = console, clock, weight
         several = len({config.length for config in configs}) > 1
         self._name = name or (

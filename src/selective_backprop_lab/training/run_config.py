@@ -142,7 +142,8 @@ class RunConfig:
 
     @property
     def _files(self) -> dict[str, str]:
-        return _files(model=self.recipe.model, data=self.recipe.data)
+        own = self.arm.partition("+")[0]
+        return _files(model=self.recipe.model, data=self.recipe.data, strategy=own)
 
 
 def _altered(config: RunConfig, **fields: Any) -> RunConfig:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from selective_backprop_lab.analysis.estimates import Estimate, estimate, holm, t_quantile
+from selective_backprop_lab.analysis.estimates import (
+    Estimate,
+    detectable,
+    estimate,
+    holm,
+    seeds_to_find,
+    t_quantile,
+)
 from selective_backprop_lab.analysis.verdict import (
     Finding,
     Verdict,
@@ -66,6 +73,18 @@ def test_holm_asks_more_the_more_is_judged_together():
     assert holm([clear, near]) == ["lower", "higher"]  # 0.0007 < 0.05 / 2, then 0.034 < 0.05
     assert holm([clear, near, of(0.0)]) == ["lower", "unresolved", "unresolved"]  # 0.034 > 0.05 / 2
     assert holm([near, near]) == ["unresolved", "unresolved"]  # neither is below 0.05 / 2
+
+
+@pytest.mark.parametrize(("seeds", "together"), [(3, 1), (3, 4), (5, 4), (10, 2)])
+def test_the_least_difference_that_is_found_four_times_in_five_is_found_so_often(seeds, together):
+    found = estimate(np.random.default_rng(0).normal(size=seeds).tolist())
+    true, draws = detectable(found, together), np.random.default_rng(1)
+    spread = found.half_width / t_quantile(seeds) * math.sqrt(seeds)
+    drawn = draws.normal(true, spread, size=(20_000, seeds))
+    share = (stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05 / together).mean()
+    assert share == pytest.approx(0.8, abs=0.02)
+    assert seeds_to_find(1.01 * true, found, together) == seeds
+    assert seeds_to_find(0.0, found, together) is None
 
 
 def test_holm_leaves_what_has_no_interval_and_counts_it_out():

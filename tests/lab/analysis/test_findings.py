@@ -39,6 +39,7 @@ def test_an_arm_whose_interval_is_below_zero_gains():
     [
         ([6.0, 6.1, 5.8], "No", "other loses: it ends at 5.97 % error after 10 epochs (+0.97 "),
         ([5.0, 5.1, 4.8], "Not shown", "other is level: it ends at 4.97 % error after 10 ep"),
+        ([5.0, 5.8, 4.5], "Not shown", "other is not shown to gain or to lose: it ends at 5.10"),
         ([4.0, math.nan, 4.0], "Cannot be said", "diverged"),
         ([], "Cannot be said", "nothing but traditional"),
     ],
@@ -67,7 +68,9 @@ def test_of_several_of_which_none_gains_the_nearest_is_named():
     level, far = fixture_seeds("other", [4.9, 5.1, 4.9]), fixture_seeds("far", [9.0, 9.1, 8.8])
     found = said(TRADITIONAL, level, far)
     assert found.pays == "Not shown"
-    assert "No strategy gains; the nearest is other, which ends at 4.97 %" in found.text
+    assert (
+        "By selection, no strategy gains; the nearest is other, which ends at 4.97 %" in found.text
+    )
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).text.count("loses") == 1
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).pays == "No"
 
@@ -76,11 +79,86 @@ def test_verdicts_are_given_together_and_more_seeds_are_asked_for_where_that_lea
     near = fixture_seeds("near", [4.0, 4.6, 4.2])  # p is 0.037
     assert verdicts(TRADITIONAL, near) == {"near": "gains"}
     other = fixture_seeds("other", [5.0, 5.3, 4.8])
-    assert verdicts(TRADITIONAL, near, other) == {"near": "level", "other": "level"}
+    assert verdicts(TRADITIONAL, near, other) == {"near": "open", "other": "level"}
     found = said(TRADITIONAL, near, other)
     assert found.pays == "Not shown"
-    assert "--seeds 6" in found.todo
+    assert "--seeds 4 would probably" in found.todo
     assert said(TRADITIONAL, other).todo == ""
+
+
+def test_a_difference_is_level_only_within_half_a_point_and_a_tenth_of_the_error():
+    def verdict(error, *differences):
+        plain = fixture_seeds("traditional", [error] * 3)
+        other = fixture_seeds("other", [error + each for each in differences])
+        return verdicts(plain, other)["other"]
+
+    assert verdict(20.0, -0.1, 0.0, 0.1) == "level"
+    assert verdict(20.0, -0.2, 0.0, 0.2) == "level"  # the interval reaches 0.497
+    assert verdict(20.0, -0.21, 0.0, 0.21) == "open"
+    assert verdict(2.0, -0.08, 0.0, 0.08) == "level"  # 0.199
+    assert verdict(2.0, -0.1, 0.0, 0.1) == "open"
+
+
+def curves(arm, length, *errors, unit="cost"):
+    """Three runs of a length, whose curves are 0.1 points apart."""
+    lasting = {"budget": length, "epochs": None} if unit == "cost" else {"epochs": length}
+    return [
+        fixture_run(arm, seed, [error + seed / 10 for error in errors], cost=length, config=lasting)
+        for seed in range(3)
+    ]
+
+
+# As on a table of one's own with 15 % of the labels wrong: plain training learns these later.
+FORGETTING = 6.0, 2.0, 2.6, 3.2, 3.8, 4.2, 4.5, 4.7, 4.8, 4.8
+SAME = [9.0] * 9
+
+
+@pytest.mark.parametrize("unit", ["cost", "epochs"])
+def test_nothing_gains_while_plain_training_was_lower_on_its_way(unit):
+    plain = curves("traditional", 20, *FORGETTING, unit=unit)
+    found = said(plain, curves("auto", 20, *SAME, 2.3, unit=unit))
+    assert verdicts(plain, curves("auto", 20, *SAME, 2.3, unit=unit)) == {
+        "auto": "open: try --budget 4"
+    }
+    assert found.pays == "Not shown"
+    assert "traditional was at 2.10 after 4 passes." in found.text
+    assert "the same with --budget 4, then report: plain" in found.todo
+    assert verdicts(plain, curves("auto", 20, *SAME, 1.9, unit=unit)) == {"auto": "gains"}
+    assert verdicts(plain, curves("auto", 20, *SAME, 5.9, unit=unit)) == {"auto": "loses"}
+
+
+def test_the_end_of_plain_training_of_that_length_counts_instead_of_the_curve():
+    plain, auto = curves("traditional", 20, *FORGETTING), curves("auto", 20, *SAME, 2.3)
+    for end, verdict in ((2.7, "gains"), (1.8, "loses")):
+        short = curves("traditional", 4, *SAME, end)
+        assert verdicts(plain, short, auto)["auto @ 20"] == verdict
+
+
+def test_chance_on_the_way_leaves_a_level_arm_level():
+    plain = curves("traditional", 20, 9.0, 4.7, *[4.8] * 8)
+    assert verdicts(plain, curves("auto", 20, *SAME, 4.8)) == {"auto": "level"}
+    assert verdicts(plain, curves("auto", 20, *SAME, 4.79)) == {"auto": "open: try --budget 4"}
+
+
+def test_what_a_treatment_does_is_told_from_what_selection_adds():
+    plain = fixture_seeds("traditional", [5.0, 5.1, 4.9])
+    alone = fixture_seeds("traditional+smoothing-0.3", [4.0, 4.1, 3.8])
+    for finals, pays, adds in (
+        ([3.0, 3.1, 2.7], "Yes", "−1.03 ± 0.14 (gains)"),
+        ([3.95, 4.2, 3.7], "Not shown", "−0.02 ± 0.26 (level)"),
+    ):
+        both = fixture_seeds("auto+smoothing-0.3", finals)
+        found = said(plain, alone, both)
+        assert found.text.startswith(
+            "On fixture-data, smoothing-0.3 alone changes the error by −1.03 ± 0.14 points, and "
+            f"auto adds {adds}; plain training ends at 5.00 % error"
+        )
+        assert found.pays == pays
+        assert verdicts(plain, alone, both)["auto+smoothing-0.3"] == "gains"
+    found = said(plain, both)
+    assert found.pays == "Not shown"
+    assert "add traditional+smoothing-0.3 to --strategies" in found.todo
+    assert said(plain, alone).pays == "Not shown"  # nothing was selected
 
 
 def test_a_control_is_no_answer_where_something_else_was_run():
@@ -148,36 +226,29 @@ def test_the_rival_is_a_shorter_training_that_ends_lower(finals, pays, differenc
     assert difference in found.text
 
 
-def test_traditional_training_that_cost_more_is_no_rival_and_tells_the_passes():
+def test_traditional_training_that_cost_more_is_no_rival():
     plain = of_length("traditional", [2.0] * 3, 32), of_length("traditional", [5.0] * 3, 8)
     found = said(of_length("other", [3.5, 3.6, 3.4], 8), *plain)
     assert "plain training of up to 8 passes does best after 8 passes: 5.00 %" in found.text
     assert "(−1.50 " in found.text
-    assert "needs 2.0 times the passes to end as low." in found.text  # half-way to 32: 16
-    found = said(of_length("other", [1.5, 1.6, 1.4], 8), *plain)
-    assert "Plain training does not end as low within 32 passes." in found.text
-    assert "passes to end" not in said(of_length("other", [5.5, 5.6, 5.4], 8), *plain).text
 
 
-def test_an_arm_that_does_not_get_worse_with_length_is_told_from_plain_training_that_does():
+def test_what_a_gaining_arm_does_at_another_length_is_said():
     plain = (
         of_length("traditional", [6.0, 6.2, 6.1], 32),
         of_length("traditional", [3, 3.1, 3.2], 8),
     )
-    short, clause = of_length("other", [2.0, 2.1, 1.9], 8), "does not get worse when trained"
-    assert clause in said(*plain, short, of_length("other", [1.8, 1.9, 1.7], 32)).text
+    short = of_length("other", [2.0, 2.1, 1.9], 8)
     found = said(*plain, short, of_length("other", [4.0, 4.1, 3.9], 32))
-    assert clause not in found.text
     assert "after 8 passes (−1.10" in found.text
     assert "; after 32 passes it loses." in found.text
-    assert clause not in said(*plain, short).text
 
 
 def test_where_the_shortest_plain_training_is_the_best_a_shorter_one_is_asked_for():
     other = of_length("other", [4.0, 4.1, 3.9], 8)
-    assert "--budget 4:" in said(of_length("traditional", [5.0, 5.1, 4.9], 8), other).todo
+    assert "--budget 4," in said(of_length("traditional", [5.0, 5.1, 4.9], 8), other).todo
     groups = [of_length("traditional", [cost, cost + 0.1, cost - 0.1], cost) for cost in (8, 32)]
-    assert "--budget 4:" in said(*groups, other).todo
+    assert "--budget 4," in said(*groups, other).todo
     assert said(of_length("traditional", [9.0] * 3, 4), groups[0], other).todo == ""
 
 

@@ -113,7 +113,7 @@ def lengths(arm, cost, finals, **changes):
 
 def rival(runs):
     found = frame_of(runs)
-    return best_traditional(found, found[found.arm == "top-k"])
+    return best_traditional(found[found.arm == "traditional"], found[found.arm == "top-k"])
 
 
 def test_the_rival_is_the_best_traditional_training_that_cost_no_more():

@@ -71,8 +71,25 @@ def test_each_arm_has_its_gain_over_the_best_plain_training_up_to_its_cost_and_a
     assert [found["other @ 4"][name] for name in gained] == ["+0.00", "4 passes", "level"]
     assert [found["traditional @ 10"][name] for name in gained] == ["", "", ""]
     notes = " ".join(table.notes)
-    assert "Holm's correction for 2 gains" in notes
+    assert "Holm's correction for 2 verdicts" in notes
     assert "chosen on the same seeds" in notes
+    assert "level if it lies within 0.5 points and a tenth of plain training's error" in notes
+
+
+def test_a_table_says_which_difference_its_seeds_would_show():
+    plain, auto = (fixture_seeds(arm, [5.0, 5.2, 5.7]) for arm in ("traditional", "auto"))
+    near = fixture_seeds("near", [4.0, 5.0, 6.0])
+    notes = " ".join(comparison_table(fixture_comparison([*plain, *auto, *near])).notes)
+    assert "a difference of 0 to 3 points gets a verdict in four of five" in notes
+    assert "a halved error would with 4 seeds" in notes
+
+
+def test_what_selection_adds_to_a_treatment_is_a_column_of_its_own():
+    arms = {"traditional": 5.0, "traditional+smoothing-0.3": 4.0, "auto+smoothing-0.3": 3.0}
+    runs = [run for arm, end in arms.items() for run in fixture_seeds(arm, [end, end, end])]
+    found = cells(comparison_table(fixture_comparison(runs)))
+    assert [found[arm]["of this by selection"] for arm in arms] == ["", "–", "−1.00 (gains)"]
+    assert found["auto+smoothing-0.3"]["gain points"] == "−2.00"
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():

@@ -9,7 +9,8 @@ from fixture_command import run_command
 from selective_backprop_lab.runner import grid
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
-COMPARE = f"compare {SMALL} --seeds 2 --strategies traditional,selective-backprop --out out"
+ARMS = "--strategies traditional,selective-backprop --no-shorter"
+COMPARE = f"compare {SMALL} --seeds 2 {ARMS} --out out"
 
 
 @pytest.fixture(scope="session")

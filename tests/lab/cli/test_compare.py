@@ -118,18 +118,45 @@ def test_train_records_one_run_and_sums_it_up(tmp_path, undrawn):
     assert "no finished traditional run" in outcome.text
 
 
-def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds(plans):
+def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_five_seeds(plans):
     made = plans("compare")
-    assert [(plan.seed, plan.arm) for plan in made] == [
-        (seed, arm) for seed in range(3) for arm in DEFAULT_STRATEGIES.split(",")
+    whole = [plan for plan in made if plan.length == Budget("cost", 20.0)]
+    assert [(plan.seed, plan.arm) for plan in whole] == [
+        (seed, arm) for seed in range(5) for arm in DEFAULT_STRATEGIES.split(",")
     ]
     (recipe,) = {plan.recipe for plan in made}
     assert recipe == RECIPES["digits"]
-    assert {plan.length for plan in made} == {Budget("cost", 20.0)}
     assert {plan.settings for plan in made} == {StrategyOptions(rate=1 / 3, warmup=1 / 10)}
     (alone,) = plans("train")
     assert (alone.arm, alone.seed, alone.length) == ("auto", 0, Budget("epochs", 20.0))
     assert alone.settings == StrategyOptions(rate=1 / 3, warmup=1 / 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "lengths"),
+    [
+        ("", ["10 passes", "5 passes"]),
+        ("--budget 8 --budget 16", ["4 passes", "2 passes"]),  # a half of 16 is there already
+        ("--epochs 5", ["2 epochs", "1 epoch"]),
+        ("--epochs 1", []),
+        ("--budget 60s", ["30 seconds", "15 seconds"]),
+        ("--budget 8 --no-shorter", []),
+    ],
+)
+def test_plain_training_also_runs_for_a_half_and_a_quarter(plans, capsys, line, lengths):
+    arms = "auto,auto+smoothing-0.3,traditional,traditional+smoothing-0.3"
+    made = plans(f"compare --strategies {arms} --seeds 2 {line}")
+    whole = {plan.length for plan in made if plan.arm == "auto"}
+    shorter = [plan for plan in made if plan.length not in whole]
+    assert [(plan.seed, str(plan.length), plan.arm) for plan in shorter] == [
+        (seed, length, arm)
+        for seed in (0, 1)
+        for length in lengths
+        for arm in ("traditional", "traditional+smoothing-0.3")
+    ]
+    said = " ".join(capsys.readouterr().out.split())
+    assert (f"also runs for {', '.join(lengths)}, because" in said) == bool(lengths)
+    assert not [plan for plan in plans(f"compare --strategies auto {line}") if plan.arm != "auto"]
 
 
 OPTIONS = {
@@ -169,7 +196,7 @@ def test_an_option_changes_what_it_says_and_nothing_else(plans, option):
 
 
 def test_arms_seeds_and_budgets_are_all_combined_once(plans):
-    line = "compare --strategies all --seeds 2 --budget 1 --budget 2 --budget 1.0"
+    line = "compare --strategies all --seeds 2 --no-shorter --budget 1 --budget 2 --budget 1.0"
     made = [(plan.arm, plan.seed, plan.length) for plan in plans(line)]
     lengths = [Budget("cost", 1.0), Budget("cost", 2.0)]
     every = parse_strategies("all")

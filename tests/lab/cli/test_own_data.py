@@ -5,14 +5,16 @@ import sys
 import pytest
 from fixture_command import run_command
 
+from selective_backprop_lab import names as names_of
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.runner import grid
 
 SMALL = "--data data_to_edit:load --epochs 6 --batch-size 32 --evaluations 2"
-COMPARE = f"compare {SMALL} --strategies traditional,random-backprop --out out"
+COMPARE = f"compare {SMALL} --strategies traditional,random-backprop --no-shorter --out out"
 DATA = """
 import numpy as np
+import selective_backprop as sb
 
 def load():
     with open("calls", "a") as file:
@@ -23,6 +25,17 @@ def load():
 
 def fail():
     raise FileNotFoundError("no file of mine")
+
+half = sb.recorded_sb(0.5)
+
+def rule(rate, warmup, other=None, **more):
+    return sb.top_k(rate, schedule=sb.Schedule(start=warmup))
+
+def unknown(alpha):
+    return half
+
+def nothing():
+    pass
 """
 
 
@@ -86,3 +99,37 @@ def test_advise_and_bench_measure_on_them(edit):
     timed = run_command(f"bench {line} --batch-size 8 --seconds 0", edit(0))
     assert (timed.status, timed.err) == (0, "")
     assert '"perceptron"' in (edit(0) / "found.json").read_text()
+
+
+def test_a_rule_of_ones_own_trains_as_the_strategy_that_it_is_and_its_file_is_on_record(edit):
+    folder = edit(0)
+    names = "top-k,data_to_edit:rule,data_to_edit:half,data_to_edit:rule+smoothing-0.3"
+    command = f"{COMPARE} --rate 0.25".replace("traditional,random-backprop", names)
+    outcome = run_command(f"{command} --seeds 1", folder)
+    assert outcome.status == 0, outcome.text
+    runs = {run.header.arm: run for run in read_runs(folder / "out")}
+    assert {*runs} == {*names.split(",")}
+    own, usual = runs["data_to_edit:rule"], runs["top-k"]
+    assert own.header.config["strategy"]["rate"] == 0.25
+    ends = [(run.points[-1].test_loss, run.points[-1].trained) for run in (own, usual)]
+    assert ends[0] == ends[1]
+    file = names_of.fingerprint("data_to_edit:rule")
+    assert own.header.strategy_file == own.header.identity["strategy_file"] == file
+    assert usual.header.strategy_file is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("unknown", "asks for alpha"),
+        ("nothing", "is None, not an sb.Strategy"),
+        ("absent", "needs an sb.Strategy, or a function"),
+        ("rule+nothing", "no treatment 'nothing'"),
+    ],
+)
+def test_what_is_no_rule_is_refused_before_anything_is_trained(rule, said, edit):
+    folder = edit(0)
+    outcome = run_command(f"compare {SMALL} --strategies data_to_edit:{rule} --out out", folder)
+    assert outcome.status != 0
+    assert said in outcome.text
+    assert not (folder / "out").exists()

@@ -62,7 +62,7 @@ def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tm
 
 def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, undrawn):
     line = (
-        "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "
+        "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 --no-shorter "
         "--evaluations 2 --strategies traditional,selective-backprop --out out"
     )
     outcome = run_command(line, tmp_path)

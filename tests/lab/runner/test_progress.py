@@ -103,6 +103,12 @@ def test_a_run_that_is_recorded_already_says_so_and_nothing_of_the_pace(pipe):
     assert "left" not in pipe.lines[1]
 
 
+def test_a_shorter_run_is_a_smaller_part_of_what_is_left(pipe):
+    one, other = (fixture_plan(evaluations=2, cost=cost) for cost in (20.0, 5.0))
+    progress = watch(pipe, [one, other], [(one, HALF), (one, WHOLE)], seconds=8.0)
+    assert progress._time_left == ", about 4 s left"  # a half took 8 s, of which it is a quarter
+
+
 def test_what_is_left_goes_by_how_long_each_run_takes(pipe):
     one, other = two_plans()
     weights = {one: 1.0, other: 3.0}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
 SMALL = "--limit 256 --epochs 2 --evaluations 2 --rate 1/2 --out out"
 TRAIN = f"train {SMALL} --strategy selective-backprop"
-COMPARE = f"compare {SMALL} --seeds 1 --strategies traditional,low-k"
+COMPARE = f"compare {SMALL} --seeds 1 --no-shorter --strategies traditional,low-k"
 
 
 @pytest.fixture

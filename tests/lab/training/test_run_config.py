@@ -65,15 +65,16 @@ def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch)
 
 def test_committed_runs_are_found_by_what_their_command_asked_for():
     runs = {run.path.name: run for run in read_runs(ROOT / "records/demo")}
-    assert len(runs) == 30
-    for arm in ("traditional", "traditional+smoothing-0.3", "auto+smoothing-0.3"):
-        for seed in range(5):
-            for cost in (8.0, 24.0):
-                plan = replace(
-                    as_by_default(arm),
-                    seed=seed,
-                    length=Budget("cost", cost),
-                    evaluations=16,
-                    composition=Composition(noise=0.2),
-                )
-                assert runs[plan.record_name].header.identity == plan.identity()
+    assert len(runs) == 54
+    for arm, cost in (("traditional", 10.0), ("auto", 40.0), ("auto+smoothing-0.3", 40.0)):
+        for seed in range(6):
+            usual = as_by_default(arm)
+            plan = replace(
+                usual,
+                recipe=replace(usual.recipe, model="perceptron"),
+                seed=seed,
+                length=Budget("cost", cost),
+                evaluations=16,
+                composition=Composition(noise=0.2),
+            )
+            assert runs[plan.record_name].header.identity == plan.identity()
