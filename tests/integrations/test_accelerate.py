@@ -50,9 +50,9 @@ SEEDABLE = DataLoaderConfiguration(use_seedable_sampler=True)
 class Training:
     """A loop as everybody writes it under Accelerate."""
 
-    def __init__(self, strategy, *, accumulated=1, configuration=None, **options):
+    def __init__(self, strategy, *, accumulated=1, configuration=None, plugin=None, **options):
         self.accelerator = accelerator = accelerate.Accelerator(
-            cpu=True,
+            **plugin or {"cpu": True},
             gradient_accumulation_steps=accumulated,
             dataloader_config=configuration or DataLoaderConfiguration(),
         )

@@ -65,9 +65,9 @@ class NonzeroRollouts:
         options: keyword arguments of TRL's trainer.
 
     Raises:
-        ConfigurationError: with DeepSpeed or FSDP; if an option is out of its range, or cannot be
-            combined with an option of TRL or a loss that needs every completion. At the first
-            rollouts: if they hold images.
+        ConfigurationError: if an option is out of its range, or cannot be combined with an option
+            of TRL or a loss that needs every completion. At the first rollouts: if they hold
+            images.
     """
 
     def __init__(
