@@ -131,8 +131,8 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
             "auto_find_batch_size=True starts again with smaller batches when memory runs out, but "
             "by then the model has been trained and selection has been set up for larger batches. "
             "Set per_device_train_batch_size to what fits.": args.auto_find_batch_size,
-            "FSDP1 wraps the model when selection already scores by it. Use FSDP2: set version to 2 "
-            "in fsdp_config, or fsdp_version to 2 in Accelerate's configuration.": (
+            "FSDP1 wraps the model, but selection already scores with it as it is. Use FSDP2: set "
+            "version to 2 in fsdp_config, or fsdp_version to 2 in Accelerate's configuration.": (
                 getattr(getattr(state, "fsdp_plugin", None), "fsdp_version", 2) != 2
             ),
             "DataParallel (several GPUs in one process) divides batches among copies of the model, "
