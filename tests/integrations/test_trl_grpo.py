@@ -289,10 +289,9 @@ def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
 def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_path):
     class Engine(trl.FewerGRPO):
         def _regroup(self, batches):
-            self.is_deepspeed_enabled = True
-            filled = super()._regroup(batches)
-            self.is_deepspeed_enabled = False
-            return filled
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(self, "is_deepspeed_enabled", True)
+                return super()._regroup(batches)
 
     plain, fewer = (train(kind, tmp_path) for kind in (trl.PlainGRPO, Engine))
     check_alike(plain, fewer)

@@ -197,7 +197,7 @@ def shard(engine: str, layer: str) -> dict:
         return {"fsdp": True, "fsdp_config": {"version": stage, "state_dict_type": saved, **layers}}
     found = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
     zero = {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
-    zero |= {"gradient_clipping": 0.0, **dict.fromkeys(found, "auto")}
+    zero |= {"gradient_clipping": 0.0} | dict.fromkeys(found, "auto")
     return {"deepspeed": zero, "use_cpu": False}
 
 
@@ -217,13 +217,12 @@ def full(model) -> torch.Tensor:
 
 def sharded(folder: Path, engine: str) -> None:
     """Say how TRL's trainer and ours differ, for some accumulations and sizes of micro-batches."""
-    distributed.init_process_group("gloo")
     shards = shard(engine, "GPT2Block")
     import fixture_rollouts as grpo
 
     def reward(completions, **_):  # the second process has nothing but equal rewards
-        odd = 1 - distributed.get_rank()
-        return [float(odd and n % 8 < 4 and n % 2) for n in range(len(completions))]
+        rank = distributed.get_rank()
+        return [float(n % 8 < 4 and n % 2 > rank) for n in range(len(completions))]
 
     undropped = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
     speaker = partial(grpo.text.speaker, **undropped, tie_word_embeddings=False)
@@ -253,7 +252,6 @@ def sharded(folder: Path, engine: str) -> None:
 
 def selected(folder: Path, engine: str) -> None:
     """Say how weights differ from those without sharding, and how they do after resuming."""
-    distributed.init_process_group("gloo")
     import fixture_sft as sft
     import fixture_text as text
 
@@ -288,7 +286,6 @@ def selected(folder: Path, engine: str) -> None:
 
 def looped(folder: Path, engine: str) -> None:
     """Say how the weights of a loop under Accelerate differ from those without sharding."""
-    distributed.init_process_group("gloo")
     from accelerate import state, utils
     from test_accelerate import Training
 
@@ -373,6 +370,8 @@ if __name__ == "__main__":
     tasks = {each.__name__: each for each in (trainer, sft, grpo, rollouts, lightning, loop)}
     for task in (sharded, selected, looped):
         tasks |= {f"{task.__name__}_{name}": partial(task, engine=name) for name in ENGINES}
+    if sys.argv[1].endswith(ENGINES):
+        distributed.init_process_group("gloo")
     tasks[sys.argv[1]](Path(sys.argv[2]))
     distributed.barrier()
     os._exit(0)  # at a usual exit, gloo may abort a process whose models still hold its groups
