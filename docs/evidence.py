@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
 from reproductions.auto import recovery
-from reproductions.auto.protocol import OURS, STAGES
+from reproductions.auto.protocol import OURS, STAGES, THINNED
 from reproductions.auto.results import VERDICTS, Judged, Results, judged, read_results
 from reproductions.auto.study import (
     adds_up,
@@ -36,6 +36,8 @@ from reproductions.auto.study import (
     compose,
     counts,
     made_of,
+    measured,
+    of_parts,
 )
 from reproductions.drawing import save
 from reproductions.headline import draw_learned
@@ -69,6 +71,7 @@ HIGHEST = -70, 35  # per cent, of the picture of gains; intervals of breast canc
 KINDS = {  # with Okabe and Ito's colours
     "images as published": "#0072b2",
     "skewed or repeated": "#009e73",
+    "mostly easy": "#000000",
     "one frequent class": "#cc79a7",
     "fine-tuning": "#56b4e9",
     "wrong labels": "#e69f00",
@@ -131,10 +134,10 @@ def instead(results: list[Results]) -> Table:
 
 
 def of_stage(*parts: Callable[[list[Results]], Table | str]) -> Callable[[str], str]:
-    """Return what writes tables and sentences of a stage of the study, given its folder."""
+    """Return what writes tables and sentences of stages of the study, given their folders."""
 
-    def write(folder: str) -> str:
-        found = results_of(Path(folder).name)
+    def write(folders: str) -> str:
+        found = [each for name in files_of(folders) for each in results_of(Path(name).name)]
         said = (part(found) for part in parts)
         texts = (each.to_markdown() if isinstance(each, Table) else each for each in said)
         return "\n\n".join(text.rstrip() for text in texts) + "\n"
@@ -270,6 +273,8 @@ TABLES = {
     "rivals": of_stage(counts, made_of),
     "instead": of_stage(instead),
     "adds": of_stage(adds_up),
+    "parts": of_stage(of_parts, made_of),
+    "measures": of_stage(measured, partial(measured, arm=THINNED)),
     "streams": lambda folder: table_of(ROOT / folder).to_markdown(),
     "foretells": foretells,
     **OF_BENCHMARKS,

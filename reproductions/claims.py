@@ -22,31 +22,28 @@ from reproductions.evidence import Evidence, Panel
 from reproductions.settings import Arm
 from reproductions.training import file_of
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_WORDS
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
-from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.analysis.verdict import (
+from selective_backprop_lab.analysis.estimates import (
+    Estimate,
     Finding,
     Verdict,
-    in_words,
+    estimate,
     is_above,
-    is_below,
     opposite,
 )
+from selective_backprop_lab.analysis.tables import in_words, with_interval
+from selective_backprop_lab.records.frame import AXIS_WORDS
 
 FOLDER = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A document that says something of selection."""
 
     title: str  # as a page names it
     file: str  # the name of its text
 
 
-@dataclass(frozen=True)
-class Quote:
+class Quote(NamedTuple):
     """A sentence of a source, or as much of one as makes a claim."""
 
     text: str
@@ -54,8 +51,7 @@ class Quote:
     source: Source
 
 
-@dataclass(frozen=True)
-class Reported:
+class Reported(NamedTuple):
     """A figure or table of a source, with its sentences and claims."""
 
     title: str  # in our words
@@ -92,11 +88,8 @@ LEAST = 3  # seeds, for a verdict in seconds, or on a target that is reached or 
 MOST = 2.0  # points of error: a tenth of an error of 80 % is not comparable
 Judged = tuple[str, Finding]  # the name of a quote, and the finding of the records
 Compared = tuple[Any, ...]  # the identity of a comparison: its measure, its runs and its limit
-# The reasons for which a verdict does not count.
-UNTESTED = "not tested"
-NOTHING = "nothing to compare"
-TUNED = "at tuned rates"
-CERTAIN = "by construction"
+# Reasons for which a verdict does not count.
+NOTHING, CERTAIN = "nothing to compare", "by construction"
 
 
 class Case(NamedTuple):
@@ -171,10 +164,7 @@ def read_claims(
 def judge(
     claims: Sequence[Claim], evidence: Evidence, elsewhere: Mapping[Compared, str] | None = None
 ) -> Iterator[Judged]:
-    """Judge claims by the evaluations of every panel, or by timings.
-
-    A comparison counts once, in this item or in the one that `elsewhere` names.
-    """
+    """Judge claims in panels and by timings; what an item `elsewhere` compares is not counted."""
     for times in evidence.timings:
         for claim in claims:
             text = claim.text.format(times.config["model"])
@@ -193,7 +183,7 @@ def judge(
 def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]:
     """Return the comparisons that count of claims in panels, run or planned."""
     every = _comparisons(claims, panels)
-    return [_compared(*one) for one in every if not _untested(one[0], one[1])]
+    return [_compared(*one) for one in every if not _untested(*one[:2])]
 
 
 def _comparisons(
@@ -224,7 +214,6 @@ def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: 
 def _numbers(
     claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
 ) -> Compared:
-    """Return the measured numbers with their runs, which two claims can share."""
     runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
     how = "times" if "×" in finding.measured else claim.measure.of
     found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)
@@ -236,8 +225,8 @@ def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
     if claim.certain:
         return CERTAIN
     if panels[0].setting.learning_rates:
-        return TUNED
-    return UNTESTED if claim.data and not panels[0].setting.real else ""
+        return "at tuned rates"
+    return "not tested" if claim.data and not panels[0].setting.real else ""
 
 
 def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> list[Sequence[Arm]]:
@@ -283,8 +272,7 @@ def _judged(
         limit = min(limit * queries.final(case.theirs).mean(), MOST)
     text = title + claim.text.format(*labels, **names)
     finding = _finding(claim, text, answer, limit, **names)
-    aside = aside or _untested(claim, panels) or finding.aside
-    yield claim.of, replace(finding, aside=aside)
+    yield claim.of, replace(finding, aside=aside or _untested(claim, panels) or finding.aside)
 
 
 def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any) -> Finding:
@@ -294,8 +282,8 @@ def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any
         unit = (claim.unit or claim.measure.unit).format(**names)
         signed = claim.measure.signed
         words = in_words(answer, unit) if signed else f"{with_interval(answer)} {unit}"
-        answer = _SIDES[claim.side](answer, limit), words
-    elif answer and claim.side == "below" and isinstance(answer[0], Verdict):
+        answer = (is_within if claim.side == "within" else is_above)(answer, limit), words
+    if answer and claim.side == "below" and isinstance(answer[0], Verdict):
         answer = opposite(answer[0]), answer[1]
     verdict, words = answer or (Verdict.OPEN, "")
     words += claim.remark.format(limit=limit)
@@ -306,15 +294,8 @@ def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any
 
 def is_within(found: Estimate, limit: float) -> Verdict:
     """Judge whether a quantity lies between both signs of a limit."""
-    sides = is_below(found, limit), is_above(found, -limit)
+    sides = opposite(is_above(found, limit)), is_above(found, -limit)
     return next((side for side in (Verdict.FAILS, Verdict.OPEN) if side in sides), Verdict.HOLDS)
-
-
-_SIDES = {"above": is_above, "below": is_below, "within": is_within}
-
-
-def _at_the_end(case: Case) -> Estimate:
-    return measures.final_difference(case.mine, case.theirs)
 
 
 def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.Series]) -> Estimate:
@@ -325,14 +306,16 @@ def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.S
     return measures.paired(of(*pair) - of(*there))
 
 
-_END = "points of final error"
+_END = Measure(
+    lambda case: measures.final_difference(case.mine, case.theirs), "points of final error"
+)
 MEASURES = {
     "error on the way": Measure(
         lambda case: measures.earlier(case.mine, case.theirs, case.axis),
         "points of mean error over the same {axis}",
     ),
-    "final error": Measure(_at_the_end, _END),
-    "excess of final error": Measure(_at_the_end, _END, signed=False),
+    "final error": _END,
+    "excess of final error": _END._replace(signed=False),
     "further behind": Measure(
         partial(beyond_the_first, of=lambda one, other: queries.final(one) - queries.final(other)),
         "points of final error more than in the first panel",
@@ -345,6 +328,6 @@ def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict | str, str]:
     if not len(ratios):
         return NOTHING, ""
     found = estimate([*ratios])
-    middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
+    low, high = math.exp(found.low), math.exp(found.high)
     interval = "" if math.isnan(found.half_width) else f" ({low:.2f} to {high:.2f})"
-    return is_above(found), f"{middle:.2f}× as fast {where}{interval}"
+    return is_above(found), f"{math.exp(found.mean):.2f}× as fast {where}{interval}"

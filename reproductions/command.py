@@ -14,7 +14,7 @@ from reproductions.auto.recovery import run_recovery
 from reproductions.auto.study import run_study
 from reproductions.headline import headline
 from reproductions.headline import live as train_live
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.streams import STREAMS, run_streams
 from reproductions.training import Order
 from selective_backprop_lab.cli import options
@@ -49,18 +49,15 @@ Names = Annotated[
         "draws figure 7 and table 1.",
     ),
 ]
-Live = Annotated[
-    bool,
-    typer.Option(
-        "--live",
-        help="With headline: train Traditional, SB and a shortened Traditional on MNIST anew, for "
-        "a few minutes, and print how fast they are beside what is on record.",
-    ),
-]
+_LIVE = (
+    "With headline: train Traditional, SB and a shortened Traditional on MNIST anew, for a few "
+    "minutes, and print how fast they are beside what is on record."
+)
+Live = Annotated[bool, typer.Option("--live", help=_LIVE)]
 ScaleOption = Annotated[
-    ScaleName,
+    str,
     option(
-        "|".join(ScaleName),
+        "|".join(SCALES),
         "The runs of figures. small: small nets on parts of the data, about two hours on two "
         "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
         "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
@@ -72,10 +69,7 @@ ScaleOption = Annotated[
 Seeds = Annotated[
     int | None,
     option(
-        "N",
-        "How many seeds to run, besides those that find learning rates. Default: 3, and 5 for "
-        "the study.",
-        min=1,
+        "N", "Seeds besides those that find learning rates. Default: 3, 5 for the study.", min=1
     ),
 ]
 Out = Annotated[
@@ -121,7 +115,7 @@ Epochs = Annotated[
 @app.callback()
 def main(
     names: Names,
-    scale: ScaleOption = ScaleName.SMALL,
+    scale: ScaleOption = "small",
     seeds: Seeds = None,
     hours: Hours = None,
     only: Only = None,
@@ -144,19 +138,14 @@ def main(
     what was reported, what was measured, and whether the direction agrees. For the study, it says
     what auto gained in each job. The scale sets nets, data and lengths.
     """
+    scale = find_name("scale", scale, SCALES)
     limit_threads(threads)
     # To draw the runs of another machine, its device need not be here.
     where = device if device and from_records else find_device(device)
     room = max(1, hardware()["cores"] // threads) if where == "cpu" else 1
-    given: dict[str, Any] = {
-        "device": where,
-        "threads": threads,
-        "jobs": jobs or room,
-        "root": root,
-        "command": shlex.join([PROGRAM, *sys.argv[1:]]),
-        "trains": not from_records,
-        "every": checkpoint_every,
-    }
+    given: dict[str, Any] = {"device": where, "threads": threads, "jobs": jobs or room}
+    given |= {"root": root, "trains": not from_records, "every": checkpoint_every}
+    given |= {"command": shlex.join([PROGRAM, *sys.argv[1:]])}
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
     known = (*papers.FIGURES, "all", "list", "headline", *STUDY)
     names = [find_name("figure, table or stage", name, known) for name in names]
@@ -167,7 +156,7 @@ def main(
     if "headline" in names:
         headline(console, out or Path("runs/headline"))
         if live:
-            folder, scale = out or Path("runs/papers"), ScaleName.SATURATED
+            folder, scale = out or Path("runs/papers"), "saturated"
             order = papers.PaperOrder(scale=SCALES[scale], seeds=seeds or 1, out=folder, **given)
             train_live(console, order)
     lists = "list" in names

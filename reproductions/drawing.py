@@ -16,21 +16,13 @@ from matplotlib.typing import LegendLocType
 
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import untimed
-from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import Curve
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.provenance import machine_of
-from selective_backprop_lab.report.panels import (
-    FAINT,
-    INK,
-    SETTINGS,
-    Style,
-    draw_curve,
-    entitle,
-    label_ends,
-)
+from selective_backprop_lab.report import panels
 
 FEW = 4  # curves whose bands do not cover each other
 LEAST = 5.6  # inches of a figure, for its caption
@@ -40,7 +32,7 @@ _LETTERS = 16.8  # of a caption, per inch
 _ROOM = 3.4  # inches for a line of a legend above a panel
 _GAP, _NAME = 0.1, 0.36  # of an image's side, between two images, and for the name under one
 Cell = Callable[[Axes], object]
-Line = tuple[str, Style, Curve]
+Line = tuple[str, panels.Style, Curve]
 """A curve, drawn in a style and named where it ends; one without a name is not named."""
 
 
@@ -53,17 +45,14 @@ def sheet(
     width: float = WIDTH,
     **shown: Any,
 ) -> Drawing:
-    """Draw rows of panels with a caption below, whose options are `shown`; None is an empty place.
-
-    Sizes are in inches.
-    """
+    """Draw rows of panels (None: an empty place) over a caption with options `shown`; in inches."""
     words = " ".join(filter(None, (evidence.words, words, caption(evidence, drawn=True, **shown))))
     rows, columns = len(cells), len(cells[0])
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(panels.SETTINGS):
         size = max(width * columns, LEAST), height * rows + 0.6
         drawing = Drawing(figsize=size, layout="constrained")
-        panels = drawing.subplots(rows, columns, squeeze=False)
-        for panel, cell in zip(panels.flat, [cell for row in cells for cell in row], strict=True):
+        places = drawing.subplots(rows, columns, squeeze=False)
+        for panel, cell in zip(places.flat, [cell for row in cells for cell in row], strict=True):
             if cell is None:
                 panel.set_axis_off()
             else:
@@ -90,7 +79,7 @@ def in_pairs(cells: Sequence[Cell | None]) -> list[list[Cell | None]]:
 
 def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
     """Write a figure as PNG, and as SVG; equal figures give equal files."""
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(panels.SETTINGS):
         # Their own canvases draw once; `savefig` draws a second time to lay out alone.
         drawing.set_dpi(150)
         with replacing(path.with_suffix(".png")) as file:
@@ -105,7 +94,7 @@ def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW, named: bo
     """Draw curves, with bands if they are few; `named` ones are for a legend."""
     for name, style, curve in lines:
         label = name if named else None
-        draw_curve(panel, curve, style, width=0.75, spread=len(lines) <= most, label=label)
+        panels.draw_curve(panel, curve, style, width=0.75, spread=len(lines) <= most, label=label)
 
 
 def finish(
@@ -118,13 +107,13 @@ def finish(
 ) -> None:
     """Set a panel's labels and limits, its title and legend, and name lines where they end."""
     panel.set(**settings)
-    panel.grid(True, color=FAINT, linewidth=0.6)
+    panel.grid(True, color=panels.FAINT, linewidth=0.6)
     panel.set_axisbelow(True)
     panel.set_title(title, loc="left", fontsize=9)
     if legend:
         panel.legend(frameon=False, fontsize=8, loc=legend, handlelength=2.4)
     ends = [(name, style, line.x[-1], line.mean[-1]) for name, style, line in lines if name]
-    label_ends(panel, ends, line=_LINE)
+    panels.label_ends(panel, ends, line=_LINE)
 
 
 def draw_bars(
@@ -140,11 +129,11 @@ def draw_bars(
     """Draw a bar for each row, of or beside its columns, with a text at the end of each bar."""
     parts.plot.barh(ax=panel, color=list(colours), legend=False, **options)
     for row, (end, text) in enumerate(zip(parts.sum(axis=1), texts, strict=False)):
-        panel.text(end, row, f" {text}", va="center", fontsize=8, color=INK)
+        panel.text(end, row, f" {text}", va="center", fontsize=8, color=panels.INK)
     panel.tick_params(axis="y", length=0)
     panel.invert_yaxis()
     panel.set(xlabel=words, ylabel="", xlim=(0, max(panel.get_xlim()[1] * 1.12, 1e-3)))
-    entitle(panel, title, [*parts], room=_ROOM)
+    panels.entitle(panel, title, [*parts], room=_ROOM)
 
 
 def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) -> None:
@@ -152,18 +141,13 @@ def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) 
     side, columns = data.image_size, (len(indices) + 1) // 2
     across, down = round((1 + _GAP) * side), round((1 + _GAP + _NAME) * side)
     canvas = torch.full((2 * down, columns * across, 3), 255, dtype=torch.uint8)
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6.5}
     for place, index in enumerate(indices):
         top, left = place // columns * down, place % columns * across
         image = data.train_inputs[index].expand(3, -1, -1).permute(1, 2, 0)
         canvas[top : top + side, left : left + side] = image
-        panel.text(
-            left + side / 2,
-            top + (1.05 + _NAME / 2) * side,
-            data.class_names[int(data.train_labels[index])].replace("_", " "),
-            ha="center",
-            va="center",
-            fontsize=6.5,
-        )
+        name = data.class_names[int(data.train_labels[index])].replace("_", " ")
+        panel.text(left + side / 2, top + (1.05 + _NAME / 2) * side, name, **look)
     panel.imshow(canvas.numpy(), interpolation="nearest")
     panel.set_axis_off()
     panel.set_title(title, loc="left", fontsize=9)
@@ -177,10 +161,8 @@ def caption(
     `lines` has the number of curves in each panel; `timed` says that wall seconds are drawn. Under
     a figure that is `drawn`, its page has machines, code and what is missing.
     """
-    seeds = sorted(set(evidence.runs.seed))
-    parts = []
-    if evidence.panels:
-        parts = ["; ".join(dict.fromkeys(map(describe, evidence.panels))) + "."]
+    seeds, said = sorted(set(evidence.runs.seed)), dict.fromkeys(map(describe, evidence.panels))
+    parts = [f"{'; '.join(said)}."] if said else []
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)}.")
     if lines and len(seeds) < 2:
@@ -204,7 +186,7 @@ def describe(panel: Panel) -> str:
     amount = "all" if setting.limit is None else f"{setting.limit:,}"
     real = setting.title.startswith(setting.published.data)
     stands = "" if real else f" (in place of {setting.published.data})"
-    selective = [arm for arm in panel.arms if arm.key.split(" ")[0] in {"sb", "stale"}]
+    selective = (arm for arm in panel.arms if arm.key.split(" ")[0] in {"sb", "stale"})
     rates = {arm.plan.settings.rate for arm in selective}
     learning = {arm.plan.recipe.learning_rate for arm in panel.arms}
     return (
@@ -216,7 +198,6 @@ def describe(panel: Panel) -> str:
 
 
 def _origins(evidence: Evidence) -> Iterable[str]:
-    """Say which machines and which code records come from, and what differs between them."""
     runs, timings = evidence.runs, evidence.timings
     machines = dict.fromkeys([*runs.machine, *(machine_of(each.hardware) for each in timings)])
     codes = dict.fromkeys([*runs.code, *(each.code_version for each in timings)])

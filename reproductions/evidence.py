@@ -1,6 +1,6 @@
 """The frame of a figure: the evaluations of each arm of each of its panels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +21,7 @@ SAME = "is Traditional here"  # said of an arm whose gate never opened
 
 @dataclass(frozen=True)
 class Panel:
-    """Arms that are compared in one setting, and the evaluations of their finished runs.
-
-    A planned panel has no rows.
-    """
+    """Arms that are compared in one setting, and their evaluations: none of a planned panel."""
 
     title: str
     setting: Setting
@@ -57,22 +54,19 @@ class Panel:
 
     def repeats_traditional(self, key: str) -> bool:
         """Return whether an arm has the errors of traditional training at every evaluation."""
-        if self.gate_shut(key) != SAME or "traditional" not in self:
-            return False
-        return [*self[key].error] == [*self["traditional"].error]
+        same = self.gate_shut(key) == SAME and "traditional" in self
+        return same and [*self[key].error] == [*self["traditional"].error]
 
-    def only(self, arms: tuple[Arm, ...]) -> "Panel":
+    def only(self, arms: Iterable[Arm]) -> "Panel":
         """Return the panel with some of its arms."""
-        return replace(self, arms=arms, runs=self.runs[self.runs.key.isin([a.key for a in arms])])
+        keys = {arm.key: arm for arm in arms}
+        return replace(self, arms=(*keys.values(),), runs=self.runs[self.runs.key.isin(keys)])
 
     @cached_property
     def timed(self) -> "Panel":
         """The panel with the arms whose seconds compare with those of the first."""
-        first = self.arms[0].key if self.arms else ""
-        beside = [
-            arm for arm in self.arms if together(self.runs[self.runs.key.isin({arm.key, first})])
-        ]
-        return self.only(tuple(beside))
+        first, keys = self.arms[0].key if self.arms else "", self.runs.key
+        return self.only(a for a in self.arms if together(self.runs[keys.isin({a.key, first})]))
 
     def table(
         self,

@@ -13,7 +13,6 @@ from reproductions.settings import Scale
 from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table
-from selective_backprop_lab.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -23,15 +22,28 @@ class Figure:
     name: str  # on the command line
     reported: Reported
     claims: Sequence[Claim]
-    panels: Callable[[Scale], Sequence[Panel]]
+    planned: Callable[[Scale], Sequence[Panel]]  # whatever part of them is asked for
     draw: Callable[[Evidence], Drawing | None] = lambda evidence: None
     tables: Callable[[Evidence], Sequence[Table]] = lambda evidence: ()
-    timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
+    timed: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
     whole: bool = False  # whether it is nothing without one of its panels
+
+    def panels(self, scale: Scale) -> list[Panel]:
+        """Return the panels at a scale, with the strategies and data that are asked for."""
+        every = self.planned(scale)
+        if scale.arms:
+            kept = [[arm for arm in each.arms if arm.strategy in scale.arms] for each in every]
+            every = [replace(p, arms=tuple(arms)) for p, arms in zip(every, kept, strict=True)]
+        found = [p for p in every if p.arms and scale.has(p.setting.recipe)]
+        return [] if self.whole and len(found) < len(every) else found
+
+    def timings(self, scale: Scale) -> list[StepTiming]:
+        """Return the timings at a scale; none where only some strategies are asked for."""
+        return [each for each in self.timed(scale) if not scale.arms and scale.has(each.recipe)]
 
     def needs(self, scale: Scale) -> bool:
         """Return whether it has something to train or to time at a scale."""
-        return any(panel.arms for panel in self.panels(scale)) or bool(self.timings(scale))
+        return bool(self.panels(scale) or self.timings(scale))
 
     def form(self, scale: Scale) -> str:
         """Return in one line whether it is as its source captions it."""
@@ -67,38 +79,10 @@ def figures_of(
     measures: Mapping[str, Measure],
     more: Mapping[str, Iterable[Claim]] | None = None,
 ) -> tuple[Figure, ...]:
-    """Return the figures that a source reports.
-
-    `made` has the fields from `panels` on. The claims `more` come before those of the file.
-    """
-    said = read_reported(reported)
+    """Return a source's figures: `made` has the fields from `planned` on, `more` first claims."""
+    said, first = read_reported(reported), more or {}
     claims = read_claims(said, {**MEASURES, **measures})
-    for name, first in (more or {}).items():
-        claims[name] = [*first, *claims[name]]
     return tuple(
-        Figure(name, each, claims[name], **{**made[name], **_asked_for(**made[name])})
+        Figure(name, each, [*first.get(name, ()), *claims[name]], **made[name])
         for name, each in said.items()
     )
-
-
-def _asked_for(
-    panels: Callable[[Scale], Sequence[Panel]],
-    timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: (),
-    whole: bool = False,
-    **_: object,
-) -> dict[str, Any]:
-    def asked(scale: Scale, recipe: Recipe) -> bool:
-        return not scale.only or recipe.data in scale.only
-
-    def part(scale: Scale) -> Sequence[Panel]:
-        every = [
-            replace(each, arms=tuple(arm for arm in each.arms if scale.has(arm)))
-            for each in panels(scale)
-        ]
-        found = [each for each in every if each.arms and asked(scale, each.setting.recipe)]
-        return [] if whole and len(found) < len(every) else found
-
-    def timed(scale: Scale) -> Sequence[StepTiming]:
-        return [] if scale.arms else [e for e in timings(scale) if asked(scale, e.recipe)]
-
-    return {"panels": part, "timings": timed}

@@ -15,9 +15,8 @@ from rich.console import Console
 from reproductions import papers, training
 from reproductions.drawing import save
 from reproductions.evidence import Panel
-from reproductions.jiang2019.curves import FACTORS
-from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.jiang2019.times import log_speed, target_of
+from reproductions.jiang2019.scales import SCALES
+from reproductions.jiang2019.times import log_speed, mean_ratio, targets_of
 from reproductions.measures import final_difference, log_ratios
 from reproductions.settings import SHORTENED
 from selective_backprop_lab.analysis import queries
@@ -35,8 +34,11 @@ _LIVE = ("traditional", "sb", "shortened")  # on MNIST, a few minutes
 
 def headline(console: Console, out: Path) -> None:
     """Print what the paper says and what is on record, and draw figure 7 and table 1."""
-    saturated, full, gpu = (
-        _panels(scale) for scale in (ScaleName.SATURATED, ScaleName.CIFAR10, ScaleName.GPU)
+    saturated, full, gpu = (_panels(scale) for scale in ("saturated", "cifar10", "gpu"))
+    behind = listed(
+        f"{with_interval(final_difference(panel['sb'], panel['traditional']))} points of error, on "
+        f"{panel.setting.title} in {panel.setting.recipe.epochs} epochs,"
+        for panel in (*full, *gpu[:1])
     )
     reported = papers.FIGURES["fig-7"].reported
     said = f"The paper: “{reported.quotes['cifar10'].text}” ({reported.quotes['cifar10'].section})."
@@ -44,12 +46,12 @@ def headline(console: Console, out: Path) -> None:
         said,
         f"At saturation, in cost: SB against Traditional {_each(saturated, 'sb', 'traditional')}; "
         f"Stale-SB against SB {_each(saturated, 'stale', 'sb')}.",
-        f"Where little is learned: SB ends {_behind([*full, *gpu[:1]])} above Traditional.",
+        f"Where little is learned: SB ends {behind} above Traditional.",
         "A schedule shortened to a third: against Traditional "
         f"{_each(saturated, 'third', 'traditional')}; SB against it "
         f"{_each(saturated, 'sb', 'third')}.",
     ]
-    order = papers.committed(_RECORDS / ScaleName.SATURATED)
+    order = papers.committed(_RECORDS / "saturated")
     make_folder(out)
     order = replace(order, out=out, records_in=order.folder)
     draw_learned(out / "learned")
@@ -60,18 +62,14 @@ def headline(console: Console, out: Path) -> None:
 
 def live(console: Console, order: papers.PaperOrder) -> None:
     """Train on MNIST what the headline compares, and print its speed beside the recorded one."""
-    whole = SCALES[ScaleName.SATURATED]
-    figures = [_TABLE]
-    part, kept = papers.limited(whole, figures, _LIVE, ["mnist"])
+    part, _ = papers.limited(SCALES["saturated"], [_TABLE], _LIVE, ["mnist"])
     order = replace(order, scale=part)
-    training.train_missing(console, order.jobs_of(kept), order, order.folder)
-    fresh = papers.gather(kept[0], replace(order), {}).panels[:1]
-    recorded = _panels(ScaleName.SATURATED)[:1]
-    for key in _LIVE[1:]:
-        words = [_each(panels, key, "traditional") for panels in (fresh, recorded)]
-        label = next(arm.label for arm in fresh[0].arms if arm.key == key)
-        console.print(f"{label} against Traditional, trained just now: {words[0]}", soft_wrap=True)
-        console.print(f"{label} against Traditional, on record: {words[1]}", soft_wrap=True)
+    training.train_missing(console, order.jobs_of([_TABLE]), order, order.folder)
+    fresh, recorded = papers.gather(_TABLE, replace(order), {}).panels[:1], _panels("saturated")[:1]
+    for arm in fresh[0].arms[1:]:
+        for when, panels in {"trained just now": fresh, "on record": recorded}.items():
+            words = _each(panels, arm.key, "traditional")
+            console.print(f"{arm.label} against Traditional, {when}: {words}", soft_wrap=True)
 
 
 def _panels(scale: str) -> Sequence[Panel]:
@@ -87,18 +85,10 @@ def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
 
 def _times(logs: pd.Series) -> str:
     found = estimate([*logs])
-    middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
+    low, high = math.exp(found.low), math.exp(found.high)
     seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
     interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
-    return f"{middle:.2f}× as fast ({interval}{seeds})"
-
-
-def _behind(panels: Sequence[Panel]) -> str:
-    return listed(
-        f"{with_interval(final_difference(panel['sb'], panel['traditional']))} points of error, on "
-        f"{panel.setting.title} in {panel.setting.recipe.epochs} epochs,"
-        for panel in panels
-    )
+    return f"{math.exp(found.mean):.2f}× as fast ({interval}{seeds})"
 
 
 def places() -> Iterator[tuple[str, float, Estimate]]:
@@ -107,34 +97,25 @@ def places() -> Iterator[tuple[str, float, Estimate]]:
     The numbers are the training error, in %, of plain training of SB's cost, and the logarithm of
     how many times as fast SB is as the best plain training.
     """
-    for name in ScaleName:
+    for name in SCALES:
         if not (_RECORDS / name).is_dir() or _TABLE not in papers.figures_at(SCALES[name]):
             continue
-        for panel in _panels(name):
-            if {"sb", "shortened"} <= {arm.key for arm in panel.arms}:
-                wrong = queries.metered(panel["shortened"], "train_error").dropna()
-                logs = _beyond_plain(panel)
-                if len(wrong) and len(logs):
-                    title = f"{panel.setting.title} ({name})"
-                    yield title, wrong.mean(), estimate([*logs])
+        for panel in (each for each in _panels(name) if "sb" in each and "shortened" in each):
+            wrong = queries.metered(panel["shortened"], "train_error").dropna()
+            logs = _beyond_plain(panel)
+            if len(wrong) and len(logs):
+                yield f"{panel.setting.title} ({name})", wrong.mean(), estimate([*logs])
 
 
 def _beyond_plain(panel: Panel) -> pd.Series:
-    """Return the logarithm of how many times sooner SB reaches targets than the best plain arm.
-
-    The best is the one that reaches a target with most seeds, and then soonest.
-    """
     plain = [panel[key] for key in ("traditional", *SHORTENED) if key in panel]
     found = []
-    for factor in FACTORS:
-        if (target := target_of(panel, factor)) is None:
-            continue
+    for target in targets_of(panel):
         times = [np.log(queries.reached(runs, target, "cost")) for runs in plain]
         late = [(np.isinf(each).mean(), each[np.isfinite(each)].mean()) for each in times]
-        best = plain[late.index(min(late))]
+        best = plain[late.index(min(late))]  # gets there with most seeds, and then soonest
         found.append(log_ratios(panel["sb"], best, target, "cost"))
-    each = pd.concat(found, axis=1) if found else pd.DataFrame()
-    return each.replace(-math.inf, math.nan).mean(axis=1).dropna()
+    return mean_ratio(found)
 
 
 def draw_learned(path: Path) -> None:
@@ -144,9 +125,8 @@ def draw_learned(path: Path) -> None:
         axes = drawing.subplots()
         axes.set(xscale="log", yscale="log", xlim=(100, 0.04), ylim=(0.25, 2))
         for title, unlearned, speed in places():
-            height, half = math.exp(speed.mean), speed.half_width
-            wrong = max(unlearned, 0.05)
-            ends = height * math.exp(-half), height * math.exp(half)
+            height, wrong = math.exp(speed.mean), max(unlearned, 0.05)
+            ends = math.exp(speed.low), math.exp(speed.high)
             axes.plot((wrong, wrong), ends, color=INK, linewidth=0.8, alpha=0.4)
             axes.plot(wrong, height, "o", color="#d55e00", markersize=5)
             axes.annotate(f"  {title}", (wrong, height), fontsize=7, va="center")

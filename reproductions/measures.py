@@ -10,13 +10,12 @@ from torch import Tensor
 
 from reproductions.probes import unpack
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import Curve
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Curve, Estimate, estimate
 from selective_backprop_lab.analysis.queries import last
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import each_run
-from selective_backprop_lab.shapes import Float64, Int64, Shaped
-from selective_backprop_lab.training.probes import Probe
+from selective_backprop_lab.shapes import Float64, Shaped
+from selective_backprop_lab.training.run_config import Probe
 
 CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
 Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw
@@ -64,10 +63,8 @@ def earlier(mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "
 
 
 def clock(runs: pd.DataFrame) -> str:
-    """Return the axis that stands for the papers' seconds: CPU seconds, on a GPU wall seconds.
-
-    On a CPU, other programs of the machine lengthen wall seconds, but hardly CPU seconds.
-    """
+    """Return the axis that stands for the papers' seconds: CPU seconds, on a GPU wall seconds."""
+    # Other programs of the machine lengthen wall seconds, but hardly CPU seconds.
     return "cpu_seconds" if (runs.device == "cpu").any() else "seconds"
 
 
@@ -80,13 +77,10 @@ def together(runs: pd.DataFrame) -> bool:
 
 
 def beside(mine: pd.DataFrame, theirs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the evaluations of two arms with the seeds whose seconds compare.
-
-    On a CPU, both runs of such a seed are of one machine, code and day. On a GPU, all runs are.
-    """
+    """Return the evaluations with the seeds whose seconds compare: on a GPU all seeds or none."""
     both = pd.concat([mine, theirs])
     if clock(both) == "seconds":
-        seeds = set(both.seed) if together(both) else set()
+        seeds = {*both.seed} if together(both) else set()
     else:
         shared = sorted(set(mine.seed) & set(theirs.seed))
         one, other = (last(runs).loc[shared] for runs in (mine, theirs))
@@ -121,24 +115,19 @@ def at_target(runs: pd.DataFrame, target: float) -> pd.DataFrame:
 
 
 def phase_seconds(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return the seconds of each phase up to evaluations, on the runs' clock, and of overhead.
-
-    Phases are metered in wall seconds; CPU seconds are split in their proportion.
-    """
+    """Return the seconds of each phase up to evaluations, on the runs' clock, and of overhead."""
     spent = pd.DataFrame([*evaluations.phases], index=evaluations.index, dtype=float).fillna(0.0)
     spent["overhead"] = evaluations.overhead.fillna(0.0)
     spent = spent.where(evaluations.seconds.notna(), axis=0)
     if clock(evaluations) == "seconds":
         return spent
-    share = evaluations.cpu_seconds / evaluations.seconds
+    share = evaluations.cpu_seconds / evaluations.seconds  # phases are metered in wall seconds
     return spent.mul(share.where(evaluations.seconds > 0, 1.0), axis=0)
 
 
 def log_ratios(mine: pd.DataFrame, theirs: pd.DataFrame, target: float, axis: str) -> pd.Series:
-    """Return the logarithm of how many times sooner an arm shows an error than another, by seed.
-
-    It is minus infinity if the arm never does. Seeds with which the other never does are left out.
-    """
+    """Return the logarithm of how many times sooner an arm shows an error than another, by seed."""
+    # Minus infinity if it never does; seeds with which the other never does are left out.
     one, other = (queries.reached(each, target, axis) for each in (mine, theirs))
     return (np.log(other[np.isfinite(other)]) - np.log(one)).dropna()
 
@@ -191,10 +180,7 @@ def mean_over(runs: pd.DataFrame, probe: type[Probe], key: str) -> Float64[Tenso
 
 
 def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, " example"]:
-    """Return which part of each example is among the share, in (0, 1], of the lowest values.
-
-    Examples that tie at the edge divide the remaining room, so their order does not matter.
-    """
+    """Return which part of each example is in a share of the lowest; equal ones divide it."""
     room = max(1, round(share * len(values)))
     edge = values.kthvalue(room).values
     below, at = values < edge, values == edge
@@ -204,10 +190,7 @@ def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, 
 def overlap(
     one: Shaped[Tensor, " example"], other: Shaped[Tensor, " example"], share: float
 ) -> float:
-    """Return how many of the lowest of one are among the lowest of the other, in per cent.
-
-    Independent orders overlap by the share itself.
-    """
+    """Return how many of the lowest of one are among the other's, in %; by chance, the share."""
     mine, theirs = lowest(one, share), lowest(other, share)
     return 100 * float((mine * theirs).sum() / mine.sum())
 
@@ -215,11 +198,3 @@ def overlap(
 def standing(values: Shaped[Tensor, " example"]) -> Float64[Tensor, " example"]:
     """Return how many values are lower than each one, plus half of the equal ones."""
     return torch.tensor(pd.Series(values.tolist(), dtype=float).rank().to_numpy()) - 0.5
-
-
-def by_class(
-    values: Shaped[Tensor, " example"], labels: Int64[Tensor, " example"], classes: int
-) -> list[float]:
-    """Return the mean value of each class; 0 for a class without examples."""
-    means = pd.Series(values.tolist()).groupby(labels.tolist()).mean()
-    return means.reindex(range(classes), fill_value=0.0).tolist()

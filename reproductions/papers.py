@@ -18,13 +18,13 @@ from reproductions.drawing import caption, save
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import SCALES
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming, read_step_times
+from selective_backprop_lab.analysis.estimates import Verdict, tally
 from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
-from selective_backprop_lab.analysis.verdict import Verdict, tally
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
@@ -56,12 +56,12 @@ class PaperOrder(training.Order):
 
     def plans_of(self, arm: Arm) -> list[RunConfig]:
         """Return the runs of one arm: one for each seed that is asked for or on record."""
-        runs = {seed: replace(arm.plan, seed=seed, device=self.device) for seed in self._seeds}
         asked = arm.seeds or self.scale.seeds[: self.seeds] or range(self.seeds)
-        wanted = dict.fromkeys(asked)
-        if not (arm.seeds or arm.plan.probes):  # runs on record may lack what probes see
-            wanted |= {s: None for s in runs if runs[s].record_name in self._recorded}
-        return [runs.get(s) or replace(arm.plan, seed=s, device=self.device) for s in wanted]
+        # Runs on record may lack what probes see.
+        more = () if arm.seeds or arm.plan.probes else self._seeds
+        seeds = dict.fromkeys((*asked, *more))
+        runs = [replace(arm.plan, seed=seed, device=self.device) for seed in seeds]
+        return [run for run in runs if run.seed in asked or run.record_name in self._recorded]
 
     def timings_of(self, figure: Figure) -> list[StepTiming]:
         """Return the timings of one figure."""
@@ -141,7 +141,7 @@ class PaperOrder(training.Order):
 
 def committed(folder: Path) -> PaperOrder:
     """Return the order of the records in a folder named after its scale."""
-    scale = SCALES[ScaleName(folder.name)]
+    scale = SCALES[folder.name]
     options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
     return PaperOrder(scale=scale, seeds=SEEDS, device="cpu", out=folder, trains=False, **options)
 
@@ -202,8 +202,7 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 
     rows = [row(figure.name, figure.reported.title, order.jobs_of([figure])) for figure in figures]
     rows.append(row("all", "everything; shared runs count once", every))
-    shows, data = Column("shows", left=True), Column("data", left=True)
-    head = ("name", "runs done", "time\nleft", shows, data)
+    head = ("name", "runs done", "time\nleft", *(Column(n, left=True) for n in ("shows", "data")))
     seeds = f"{order.seeds} seed{'' if order.seeds == 1 else 's'}"
     title = f"{order.scale.name} scale, {seeds}, {order.jobs} at a time"
     notes = ["*: some of its data are missing."] if absent else []
@@ -230,10 +229,10 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
     drawn = dict[str, str]()
     for figure in figures:
         try:
-            drawn[figure.name] = _drawn(console, figure, order, absent)
+            if text := _drawn(console, figure, order, absent):
+                drawn[figure.name] = text
         except sb.DataError as error:  # it shows examples of a data set
             console.print(f"{figure.name}: left as it is. {error}", soft_wrap=True)
-    drawn = {name: text for name, text in drawn.items() if text}
     page = write_index(order.out, list(FIGURES), drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
@@ -268,20 +267,18 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     there = {training.file_of(job).name for job in jobs if order.has(job)}
 
     def lacking(panel: Panel) -> str:
-        """Return the arms of a panel with missing runs, and the seeds of these runs."""
         found: dict[tuple[int, ...], list[str]] = {}
         for arm in panel.arms:
-            plans = (plan for plan in order.plans_of(arm) if plan.record_name not in there)
-            found.setdefault(tuple(plan.seed for plan in plans), []).append(arm.label)
+            plans = [plan for plan in order.plans_of(arm) if plan.record_name not in there]
+            if plans:
+                found.setdefault(tuple(plan.seed for plan in plans), []).append(arm.label)
         return "; ".join(
             f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} "
             f"(seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)})"
             for seeds, arms in found.items()
-            if seeds
         )
 
     def filled(panel: Panel) -> Panel:
-        """Return a panel with the evaluations of the arms that have finished runs."""
         every = [
             order.records[plan.record_name].assign(key=arm.key)
             for arm in panel.arms
@@ -290,31 +287,26 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         ]
         # The copy has few blocks, so its rows are taken faster.
         runs = pd.concat(every, ignore_index=True).copy() if every else panel.runs
-        found, arms = replace(panel, runs=runs, root=order.root), list[Arm]()
-        for arm in (arm for arm in panel.arms if arm.key in found):
+        found, arms, lost = replace(panel, runs=runs, root=order.root), list[Arm](), list[Arm]()
+        for arm in panel.arms:
             shut = found.gate_shut(arm.key)
-            arms.append(replace(arm, label=f"{arm.label} ({shut})") if shut else arm)
-        lost = tuple(arm for arm in panel.arms if arm.key not in found)
-        return replace(found, arms=tuple(arms), absent=lost)
+            arm = replace(arm, label=f"{arm.label} ({shut})") if shut else arm
+            (arms if arm.key in found else lost).append(arm)
+        return replace(found, arms=tuple(arms), absent=tuple(lost))
 
     planned = [p for p in figure.panels(order.scale) if p.setting.recipe.data not in absent]
     names = {job.recipe.data for job in needed}
-    missing = [
-        f"Left out, since {name} is not at hand: {absent[name]}" for name in absent if name in names
-    ]
+    lost = [name for name in absent if name in names]
+    missing = [f"Left out, since {name} is not at hand: {absent[name]}" for name in lost]
     if order.scale.part:
         missing.append(f"Asked for was only {order.scale.part}.")
     if len(there) < len(jobs):
         missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
         missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]
     timed = (timing.file(order.folder) for timing in order.timings_of(figure))
-    return Evidence(
-        order.scale,
-        panels=tuple(panel for panel in map(filled, planned) if panel.arms),
-        timings=tuple(read_step_times(file) for file in timed if file.name in there),
-        words=figure.reported.words,
-        missing=tuple(missing),
-    )
+    timings = tuple(read_step_times(file) for file in timed if file.name in there)
+    panels = tuple(panel for panel in map(filled, planned) if panel.arms)
+    return Evidence(order.scale, panels, timings, figure.reported.words, tuple(missing))
 
 
 def section(
@@ -326,16 +318,11 @@ def section(
     pictured: bool,
 ) -> str:
     """Return the section of a figure, in Markdown."""
-    said = figure.reported
-    lines = [
-        f"## {figure.name}: {figure.reported.title}",
-        "",
-        f"Source: {said.source.title}, {said.place}. Scale: {evidence.scale.name}.",
-        "",
-        f"Measured: {figure.form(evidence.scale)}.",
-        "",
-    ]
-    changes = {} if said.ours else figure.changes(evidence.scale)
+    said, scale = figure.reported, evidence.scale
+    source = f"Source: {said.source.title}, {said.place}. Scale: {scale.name}."
+    lines = [f"## {figure.name}: {said.title}", "", source, ""]
+    lines += [f"Measured: {figure.form(scale)}.", ""]
+    changes = {} if said.ours else figure.changes(scale)
     lines += [f"- {escaped(title)}: {', '.join(each.values())}" for title, each in changes.items()]
     lines += [""] if changes else []
     if said.quotes:
@@ -345,7 +332,7 @@ def section(
         lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
     lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
     if pictured:
-        lines += [f"![{figure.reported.title}]({figure.name}.png)", ""]
+        lines += [f"![{said.title}]({figure.name}.png)", ""]
     for table in tables:
         lines += [table.to_markdown(), ""]
     verdicts = tally(finding for _, finding in judged)
@@ -354,7 +341,6 @@ def section(
         rows = [
             (f"*{quote}*", each.claim, f"**{each.aside or each.verdict}**", each.measured)
             for quote, each in judged
-            if said.quotes[quote]
         ]
         head = (Column(name, left=True) for name in ("of", "claim", "verdict", "measured"))
         lines += [Table(tuple(head), rows).to_markdown(), ""]
@@ -363,12 +349,11 @@ def section(
 
 def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) -> Path:
     """Write the page: the sections that were just written, and its old ones of other figures."""
-    page, sections = folder / "index.md", dict[str, str]()
-    if page.exists():
-        _, _, rest = page.read_text(encoding="utf-8").partition(_START)
-        old = re.split(r"^## ([^:\n]+):", rest, flags=re.MULTILINE)[1:]
-        both = zip(old[::2], old[1::2], strict=True)
-        sections = {name: f"## {name}:{text.rstrip()}\n" for name, text in both}
+    page = folder / "index.md"
+    rest = page.read_text(encoding="utf-8").partition(_START)[2] if page.exists() else ""
+    old = re.split(r"^## ([^:\n]+):", rest, flags=re.MULTILINE)[1:]
+    both = zip(old[::2], old[1::2], strict=True)
+    sections = {name: f"## {name}:{text.rstrip()}\n" for name, text in both}
     sections |= drawn
     there = [name for name in order if name in sections]
     rows = [_overview(name, sections[name]) for name in there]

@@ -1,9 +1,9 @@
 """The probes of the papers' figures: losses, ranks, selections and gradients inside a run."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.shapes import Float, Int64, Shaped
-from selective_backprop_lab.training.probes import Memory, Probe, ProbeContext
+from selective_backprop_lab.training.run_config import Memory, Probe, ProbeContext
 
 MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked
@@ -39,7 +39,6 @@ def _training(scene: ProbeContext, count: int, batch_size: int = 500) -> DataLoa
     return make_loader(part, batch_size=batch_size, seed=0, shuffle=False)
 
 
-@final
 @dataclass(frozen=True)
 class LossQuantiles(Probe):
     """Quantiles of the training examples' losses, from none to all of them."""
@@ -54,7 +53,6 @@ class LossQuantiles(Probe):
         return {"quantiles": [float(f"{value:.6g}") for value in quantiles.tolist()]}
 
 
-@final
 @dataclass(frozen=True)
 class LossRanks(Probe):
     """The rank of each training example's loss: of a few at each look, of all on average."""
@@ -67,9 +65,8 @@ class LossRanks(Probe):
         shares, last = found.double() / max(1, len(found) - 1), memory.get("last")
         total, looks = memory.get("sum", 0) + shares, memory.get("looks", 0) + 1
         memory.update(sum=total, last=shares, looks=looks)
-        seen: dict[str, Any] = {
-            "followed": [round(share, 4) for share in shares[: self.followed].tolist()]
-        }
+        followed = shares[: self.followed].tolist()
+        seen: dict[str, Any] = {"followed": [round(share, 4) for share in followed]}
         if last is not None:
             seen["moved"] = round(float((shares - last).abs().mean()), 5)
         if progress == 1.0:
@@ -77,7 +74,6 @@ class LossRanks(Probe):
         return seen
 
 
-@final
 @dataclass(frozen=True)
 class El2nRanks(Probe):
     """The ranks of the training examples by EL2N when the run is over.
@@ -98,7 +94,6 @@ class El2nRanks(Probe):
         return {"ranks": pack(ranks(errors.norm(dim=1)))}
 
 
-@final
 @dataclass(frozen=True)
 class Selections(Probe):
     """How often each training example was trained on, when the run is over."""
@@ -115,7 +110,6 @@ class Selections(Probe):
         return memory.setdefault("counts", none)
 
 
-@final
 @dataclass(frozen=True)
 class TargetConfidences(Probe):
     """Target confidence and accuracy of the whole test set by percentile, at one moment.
@@ -141,7 +135,6 @@ class TargetConfidences(Probe):
         return {"confidence": [*map(_percent, quantiles)], "accuracy": [*map(_percent, bins)]}
 
 
-@final
 @dataclass(frozen=True)
 class BatchGradients(Probe):
     """How nearly the gradient of a part of a batch points where that of the whole batch does.
@@ -160,7 +153,7 @@ class BatchGradients(Probe):
         if "generator" in memory:
             draws.set_state(memory["generator"].cpu())
         loader = _training(scene, self.batches * self.batch_size, self.batch_size)
-        means = torch.stack([self._compared(scene, *batch, draws) for batch in loader]).mean(0)
+        means = torch.stack([self._compared(scene, batch, draws) for batch in loader]).mean(0)
         memory["generator"] = draws.get_state()
         return {
             measure: {
@@ -171,12 +164,9 @@ class BatchGradients(Probe):
         }
 
     def _compared(
-        self,
-        scene: ProbeContext,
-        inputs: Tensor,
-        targets: Int64[Tensor, " candidate"],
-        draws: torch.Generator,
+        self, scene: ProbeContext, batch: Sequence[Tensor], draws: torch.Generator
     ) -> Float[Tensor, "measure kind share"]:
+        inputs, targets = batch
         losses, whole = _gradient(scene, inputs, targets)
         highest, found = losses.argsort(descending=True, stable=True), []
         for share in self.shares:
@@ -191,13 +181,9 @@ class BatchGradients(Probe):
         return values.reshape(len(self.shares), 2, 2).permute(2, 1, 0)
 
 
-@final
 @dataclass(frozen=True)
 class GradientNorms(Probe):
-    """How the norm of each example's own gradient goes with its loss.
-
-    Gradients are those of the net in eval mode, without augmentation.
-    """
+    """How the norm of each example's gradient goes with its loss, in eval mode, not augmented."""
 
     examples: int = 256  # of the training set, the first so many; at least 2
 

@@ -1,8 +1,10 @@
 """The runs of a figure: data, net and length (a setting), and the strategies (arms)."""
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import selective_backprop as sb
@@ -14,57 +16,20 @@ from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Precision, Rates, Recipe
 from selective_backprop_lab.report.panels import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.probes import Probe
-from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.run_config import Probe, RunConfig
 
-# Training examples of the data sets as they are published.
-EXAMPLES = {
-    "digits": 1437,
-    "mnist": 60_000,
-    "mnist-parity": 60_000,
-    "fashion-mnist": 60_000,
-    "cifar10": 50_000,
-    "cifar10-animals": 50_000,
-    "cifar100": 50_000,
-    "cifar100-coarse": 50_000,
-    "svhn": 73_257,
-    "svhn-extra": 604_388,
-}
-_CLASSES = {"cifar100": 100, "cifar100-coarse": 20, "cifar10-animals": 2, "mnist-parity": 2}
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+EXAMPLES: Mapping[str, int] = _TABLES["examples"]
+STRATEGIES: dict[str, tuple[str, str]] = _TABLES["strategies"]
+SHORTENED: Mapping[str, tuple[float, str]] = _TABLES["shortened"]
 STALE = 3
-# Kath18 as the paper ran it: by loss, unweighted, from when its variance says so.
-STRATEGIES = {
-    "traditional": ("Traditional", BASELINE),
-    "random": ("Random-Backprop", "random-backprop"),
-    "scored": ("Random, scored", "random-scored"),
-    "sb": ("SB", "selective-backprop"),
-    "stale": ("Stale-SB", "stale-sb"),
-    "stale-2": ("Stale-SB, n = 2", "stale-sb"),
-    "released": ("Stale-SB, as released", "stale-sb-released"),
-    "predicted": ("Predicted, mean", "predicted-sb"),
-    "predicted-gp": ("Predicted, process", "predicted-sb-gp"),
-    "kath18": ("Kath18", "kath18-loss-gated"),
-    "auto": ("auto", "auto"),
-    "easy-skip": ("easy-skip", "easy-skip"),
-}
 AT_COST = ("auto", "easy-skip")  # the paper does not have them: as long as SB's cost allows
-# Traditional training with its schedule shortened to a part of the run, None: to what SB costs; and
-# how it is dashed.
-SHORTENED: Mapping[str, tuple[float | None, str]] = {
-    "shortened": (None, "dash"),
-    "half": (1 / 2, "dashdot"),
-    "third": (1 / 3, "dot"),
-    "quarter": (1 / 4, "longdash"),
-}
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
 # Of lines that are no strategies: Okabe and Ito's colours, dark and light alternating.
-_COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot")
-STYLES = tuple(
-    Style(colour, dash, 2.2 if dash == "dot" else 2.0)
-    for colour, dash in zip(_COLOURS, _DASHES, strict=True)
-)
+_LOOKS = {"#d55e00": "solid", "#0072b2": "dash", "#009e73": "dashdot", "#cc79a7": "longdash"}
+_LOOKS |= {"#e69f00": "dot", "#56b4e9": "longdashdot"}
+STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _LOOKS.items())
 
 
 @dataclass(frozen=True)
@@ -99,7 +64,7 @@ class Setting:
     @property
     def guessing(self) -> float:
         """The error of guessing, in percent."""
-        return 100.0 * (1.0 - 1.0 / _CLASSES.get(self.recipe.data, 10))
+        return 100.0 * (1.0 - 1.0 / _TABLES["classes"].get(self.recipe.data, 10))
 
     @property
     def warmup(self) -> float:
@@ -125,9 +90,8 @@ class Setting:
         source, recipe, found = self.published, self.recipe, {}
         if not self.real:
             name = self.title.partition(",")[0]
-            found["data"] = (
-                f"{self.title if name == source.data else name} instead of {source.data}"
-            )
+            name = self.title if name == source.data else name
+            found["data"] = f"{name} instead of {source.data}"
         ours = self.limit or EXAMPLES.get(recipe.data, 0)
         for name, mine, theirs, words in (
             ("net", recipe.model, source.model, "{} instead of {}"),
@@ -182,16 +146,12 @@ class Scale:
         """The strategies and data that `--arms` and `--only` ask for, in words; "" for all."""
         return " on ".join(", ".join(names) for names in (self.arms, self.only) if names)
 
-    def has(self, arm: "Arm") -> bool:
-        """Return whether an arm is asked for."""
-        return not self.arms or arm.strategy in self.arms
+    def has(self, recipe: Recipe) -> bool:
+        """Return whether the data of a recipe are asked for."""
+        return not self.only or recipe.data in self.only
 
     def ending_after(self, hours: float | None) -> "Scale":
-        """Return a scale whose runs end after so many hours of training; None changes nothing.
-
-        They follow the schedule of the recipe's epochs, as far as they come. Runs of the Diet-SB
-        poster keep their epochs.
-        """
+        """Return a scale whose runs end after so many hours; those of the Diet-SB poster stay."""
         return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
 
     def lasting(self, epochs: int | None) -> "Scale":
@@ -206,8 +166,7 @@ class Scale:
                 return tuple(map(new, found))
             return change(found) if isinstance(found, Setting) else found
 
-        names = {each.name for each in fields(self)}.difference(kept)
-        return replace(self, **{name: new(getattr(self, name)) for name in names})
+        return replace(self, **{k: new(own) for k, own in vars(self).items() if k not in kept})
 
 
 def changed(setting: Setting, **recipe: Any) -> Setting:
@@ -241,10 +200,7 @@ def plan(
     noise: float = 0.0,
     recipe: Recipe | None = None,
 ) -> RunConfig:
-    """Return one strategy's run in a setting, as the paper ran it.
-
-    Each candidate is drawn by its own coin, and all runs have equally many epochs.
-    """
+    """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin."""
     return RunConfig(
         recipe=recipe or setting.recipe,
         arm=arm,
@@ -265,35 +221,22 @@ def plan(
 
 
 def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`.
-
-    If it has a learning rate of its own, its label says so.
-    """
-    rate = setting.learning_rates.get(key)
-    if rate is not None:
-        recipe = replace(options.get("recipe", setting.recipe), learning_rate=rate)
-        arm = make_arm(key, replace(setting, learning_rates={}), **options | {"recipe": recipe})
-        return replace(arm, label=f"{arm.label}, at {rate:g}")
+    """Return a strategy by its key; the options are those of `plan`."""
     if key in SHORTENED:
-        return _shortened(key, setting, **options)
-    label, name = STRATEGIES[key]
-    if key == "kath18":
-        options = {"rate": setting.kath18_rate} | options
-    if key == "stale-2":
-        options = {"stale": 2} | options
-    dash = "dash" if key == "stale-2" else "solid"
-    run = plan(setting, name, **options)
-    if key in AT_COST:
-        run = replace(run, length=Budget("cost", round(cost_of_sb(setting), 2)))
+        (share, dash), name = SHORTENED[key], BASELINE
+        label = f"Traditional, shortened to {percent(share)}" if share else "Traditional, shortened"
+        cost = share * setting.recipe.epochs or cost_of_sb(setting)
+    else:
+        (label, name), dash = STRATEGIES[key], "dash" if key == "stale-2" else "solid"
+        cost = cost_of_sb(setting) if key in AT_COST else None
+    own: dict[str, Any] = {"kath18": {"rate": setting.kath18_rate}, "stale-2": {"stale": 2}}
+    run = plan(setting, name, **own.get(key, {}) | options)
+    if rate := setting.learning_rates.get(key):
+        run = replace(run, recipe=replace(run.recipe, learning_rate=rate))
+        label += f", at {rate:g}"
+    if cost is not None:
+        run = replace(run, length=Budget("cost", round(cost, 2)))
     return styled(label, key, run, dash=dash)
-
-
-def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
-    (share, dash), epochs = SHORTENED[key], setting.recipe.epochs
-    budget = cost_of_sb(setting) if share is None else share * epochs
-    run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))
-    label = "Traditional, shortened"
-    return styled(label if share is None else f"{label} to {percent(share)}", key, run, dash=dash)
 
 
 def cost_of_sb(setting: Setting) -> float:

@@ -6,6 +6,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from selective_backprop_lab.nets.models import small_cnn
 from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.records.provenance import machine_of, provenance
 
+Names = Sequence[str]
 TUNING_SEEDS, FIRST_SEED = range(900, 1000), 1600
 DIVERGED = 30.0  # per cent, the least error of a run that counts as diverged
 SHARE = 0.4  # that `random` keeps. It then costs about what `auto` costs on all of KDD-99
@@ -77,10 +79,7 @@ def deformed(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Rows(IterableDataset[Any]):
-    """The rows of a stream, or a random share of them, and the rows to test on.
-
-    A seed that finds learning rates tests on other rows than the others do.
-    """
+    """The rows of a stream, or a random share of them, and others to test on."""
 
     def __init__(self, stream: Stream, seed: int, share: float, root: Path | None) -> None:
         self.stream, self.share, self.count = stream, share, 0
@@ -165,10 +164,7 @@ class Records:
         self.runs = {(each["arm"], each["rate"], each["seed"]): each for each in found}
 
     def end(self, *key: Any) -> float:
-        """Return the end of a run of an arm, rate and seed; infinity if it diverged or is missing.
-
-        A missing run is made if there is an order.
-        """
+        """Return a run's end; an order makes it. Infinity if it diverged or is missing."""
         if self.order is not None and key not in self.runs:
             made = dict(zip(("arm", "rate", "seed"), key, strict=True))
             try:
@@ -179,14 +175,13 @@ class Records:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"{json.dumps(self.runs[key])}\n")
-        error = self.runs.get(key, {}).get(self.stream.unit, math.inf)
-        return error if math.isfinite(error) else math.inf
+        end = self.runs.get(key, {}).get(self.stream.unit, math.inf)
+        return end if math.isfinite(end) else math.inf
 
     def rate(self, arm: str) -> float:
         """Return the best learning rate. The grid grows, at most twice, while it is at an edge.
 
-        A rate is left out if a run at twice this rate diverged, since other seeds then diverge at
-        this one.
+        A rate is left out if a run at twice this rate diverged: other seeds then diverge at it.
         """
         grid, seeds = [*self.stream.rates], TUNING_SEEDS[: self.stream.tuning]
         while True:
@@ -203,8 +198,8 @@ def run_streams(
     streams: Mapping[str, Stream],
     order: Order,
     *,
-    only: Sequence[str] = (),
-    arms: Sequence[str] = (),
+    only: Names = (),
+    arms: Names = (),
 ) -> None:
     """Train what is missing, a seed of each strategy after the other, and print the table."""
     names = [find_name("stream", each, streams) for each in only] or streams
@@ -213,9 +208,8 @@ def run_streams(
         # No deformed image and no text comes twice, so `unique` changes nothing there.
         fits = [arm for arm in ARMS if "unique" not in arm or records.stream.data == "kdd99"]
         rates = {arm: records.rate(arm) for arm in fits if arm in (arms or fits)}
-        for seed in range(FIRST_SEED, FIRST_SEED + order.seeds):
-            for arm, rate in rates.items():
-                records.end(arm, rate, seed)
+        for seed, arm in product(range(FIRST_SEED, FIRST_SEED + order.seeds), rates):
+            records.end(arm, rates[arm], seed)
     console.print(table_of(order.out, streams))
 
 
@@ -227,7 +221,7 @@ def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
         best = {arm: records.rate(arm) for arm in ARMS}
         runs = [each for each in records.runs.values() if each["rate"] == best[each["arm"]]]
         runs = pd.DataFrame([each for each in runs if each["seed"] not in TUNING_SEEDS])
-        if not len(runs):
+        if runs.empty:
             continue
         ends = runs.pivot(index="seed", columns="arm", values=stream.unit)
         ends = ends / math.log(2.0) if stream.unit == "loss" else ends

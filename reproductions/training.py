@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,20 +65,14 @@ class StepTiming:
 
     def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
         """Time steps in rounds, and record the medians."""
-        device = torch.device(self.device)
-        workload = make_workload(self.recipe, rate=1 / 3, device=device, root=root)
-        rounds = time_steps(workload, ROUNDS)
+        where: dict[str, Any] = {"device": torch.device(self.device), "root": root}
+        rounds = time_steps(make_workload(self.recipe, rate=1 / 3, **where), ROUNDS)
         scale = 1e6 / rounds[0].rows
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
-        spent = {name: statistics.median(each.phases[name] for each in rounds) for name in PHASES}
-        found = {
-            "kind": "step",
-            "schema": _SCHEMA,
-            "config": self.config(),
-            "written": utc_now(),
-            "phases": {name: scale * seconds for name, seconds in spent.items()},
-            "backward": asdict(summarise(ratios)),
-        }
+        spent = {name: median(each.phases[name] for each in rounds) for name in PHASES}
+        found = {"kind": "step", "schema": _SCHEMA, "config": self.config(), "written": utc_now()}
+        found["phases"] = {name: scale * seconds for name, seconds in spent.items()}
+        found["backward"] = asdict(summarise(ratios))
         write_record(self.file(folder), command, found)
 
 
@@ -126,28 +119,26 @@ def train_missing(
     folder: Path,
     absent: Mapping[str, str] | None = None,
 ) -> None:
-    """Say how many jobs are on record and how long the rest takes, and do the rest.
-
-    Jobs with `absent` data sets are left out. Timings come last, one by one.
-    """
+    """Do the jobs that are not on record, runs first; those with `absent` data are left out."""
     make_folder(folder)
     store = RunStore(folder, order.root, order.command, order.every)
     possible = [job for job in needed if job.recipe.data not in (absent or {})]
     done = [job for job in possible if is_done(job, folder)]
     waiting = [job for job in possible if job not in done]
-    parts = [f"{len(needed)} runs: {len(done)} on record"]
+    said = f"{len(needed)} runs: {len(done)} on record"
     if len(possible) < len(needed):
-        parts.append(f"{len(needed) - len(possible)} left out because their data are missing")
+        said += f", {len(needed) - len(possible)} left out because their data are missing"
     if waiting:
         time = spell(seconds_left(waiting, pace_of(done, folder), order.jobs))
-        parts.append(f"{len(waiting)} to do, about {time}")
-    console.print(", ".join(parts), soft_wrap=True)
+        said += f", {len(waiting)} to do, about {time}"
+    console.print(said, soft_wrap=True)
     plans = [job for job in waiting if isinstance(job, RunConfig)]
     if order.jobs > 1:  # a long run that is begun last would be waited for alone
         plans.sort(key=work_of, reverse=True)
     if plans:
         how: dict[str, Any] = {"jobs": order.jobs, "threads": order.threads}
-        with RunProgress(console, plans, weight=work_of, name=_name) as progress:
+        name = "{0.recipe.data}, {0.recipe.model}, {0.arm}, seed {0.seed}".format
+        with RunProgress(console, plans, weight=work_of, name=name) as progress:
             run_grid(plans, store, watch=progress, interleave=False, log_examples=False, **how)
     for job in waiting:
         if isinstance(job, StepTiming):
@@ -206,10 +197,6 @@ def seconds_left(waiting: Iterable[Job], pace: Mapping[Kind, float], jobs: int) 
     times = [_TIMING if isinstance(job, StepTiming) else pace.get(_kind(job)) for job in waiting]
     known = [time for time in times if time is not None]
     return max([sum(known) / jobs, *known]) if len(known) == len(times) else None
-
-
-def _name(plan: RunConfig) -> str:
-    return f"{plan.recipe.data}, {plan.recipe.model}, {plan.arm}, seed {plan.seed}"
 
 
 def _kind(plan: RunConfig) -> Kind:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from reproductions.auto.ablations import ABLATIONS
 from selective_backprop_lab.analysis.queries import BASELINE, counted, last_tenth
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
@@ -64,14 +65,22 @@ EASY = (
     *(f"{base}+smoothing-0.3" for base in (BASELINE, OURS)),
 )
 """Selection where most examples are easy, and what a person would do with such data."""
+PARTS = tuple(f"reproductions.auto.ablations:{name}" for name in ABLATIONS)
 ORDER = tuple(
-    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY))
+    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY, *PARTS))
 )
 """All strategies of the study, as tables have them."""
 TUNING_SEEDS = range(900, 906)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
-KINDS |= {"kdd99": "tables", "shuttle": "tables"}
-FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
+KINDS |= dict.fromkeys(("kdd99", "shuttle", "cifar10-animals", "digits-three"), "mostly easy")
+FAMILIAR = (
+    "digits",
+    "digits-three",
+    "mnist",
+    "mnist1d",
+    "fashion-mnist",
+    "clicks",
+)  # on which rules were tried
 KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
 
 
@@ -299,6 +308,7 @@ _STAGES = {
     "instead": ("Instead of auto, and with it", 600, (*INSTEAD, *ADDED)),
     "nets": ("Three nets", 1000, SMOOTHED),
     "easy": ("Mostly easy data", 1400, EASY),
+    "parts": ("The parts of auto", 1700, (BASELINE, OURS, *PARTS)),
 }
 STAGES: Mapping[str, Stage] = {
     name: Stage(title, tuple(_made(**row) for row in _ROWS[name]), first_seed, arms)

@@ -14,22 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from reproductions.auto.protocol import (
-    ARMS,
-    NULL,
-    OURS,
-    THINNED,
-    THINNINGS,
-    Cell,
-    Stage,
-    Tuned,
-    Workload,
-    tuned,
-)
+from reproductions.auto import protocol
+from reproductions.auto.protocol import OURS, Cell, Stage, Tuned, Workload
 from reproductions.measures import together
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, Side, estimate, holm
-from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
@@ -58,7 +47,7 @@ class Results:
     @cached_property
     def lengths(self) -> list[float]:
         """The lengths at which a strategy can be compared with traditional training."""
-        there = {*self.runs.length[self.runs.arm != BASELINE]}
+        there = {*self.runs.length[self.runs.arm != queries.BASELINE]}
         return [each for each in self.workload.compared if each in there and self.rival(each)]
 
     def on_shared_seeds(self) -> "Results":
@@ -69,20 +58,20 @@ class Results:
     @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:
         """Return the runs of a strategy at a length."""
-        if arm == THINNED:
-            cells = [(each, Budget("cost", length)) for each in THINNINGS]
+        if arm == protocol.THINNED:
+            cells = [(each, Budget("cost", length)) for each in protocol.THINNINGS]
             known = {cell[0]: self.rates[cell].error for cell in cells if cell in self.rates}
             arm = min(known, key=known.__getitem__, default=arm)
         return self.runs[(self.runs.arm == arm) & (self.runs.length == length)]
 
-    def rival(self, length: float, arm: str = BASELINE) -> float | None:
+    def rival(self, length: float, arm: str = queries.BASELINE) -> float | None:
         """Return the length of the best traditional training up to a length, by tuning seeds."""
-        errors = {
-            own.value: found.error
-            for (name, own), found in self.rates.items()
-            if name == arm and own.value <= length and len(self.of(arm, own.value))
-        }
-        return min(errors, key=errors.__getitem__, default=None)
+        errors = self._tuned_errors(arm)
+        return min((at for at in errors if at <= length), key=errors.__getitem__, default=None)
+
+    def _tuned_errors(self, arm: str) -> dict[float, float]:
+        every = {at.value: own.error for (name, at), own in self.rates.items() if name == arm}
+        return {at: error for at, error in every.items() if len(self.of(arm, at))}
 
     @cache  # noqa: B019 - results live as long as the program
     def ends(self, arm: str, length: float) -> pd.Series:
@@ -103,10 +92,13 @@ class Results:
     def gain(self, arm: str, length: float) -> Estimate:
         """Return a strategy's error minus that of its rival; below zero it pays."""
         # Other seeds of the rival may stop early too.
-        own, rival = self.rival(length, NULL) if arm == NULL else length, self.rival(length)
+        own, rival = (
+            self.rival(length, protocol.NULL) if arm == protocol.NULL else length,
+            self.rival(length),
+        )
         if rival is None or own is None:
             return estimate([])
-        return self._difference((arm, own), (BASELINE, rival))
+        return self._difference((arm, own), (queries.BASELINE, rival))
 
     def gain_in_time(self, arm: str, length: float) -> Estimate:
         """Return a strategy's error minus that of the best plain training in as many CPU seconds.
@@ -114,16 +106,12 @@ class Results:
         Between the lengths of plain training, its error is linear in the logarithm of the seconds.
         The estimate has no seeds if the seconds do not compare.
         """
-        own, plain = self.of(arm, length), self.runs[self.runs.arm == BASELINE]
+        own, plain = self.of(arm, length), self.runs[self.runs.arm == queries.BASELINE]
         if not len(own) or not together(pd.concat([own, plain])):
             return estimate([])
-        known = {
-            at.value: found.error
-            for (name, at), found in self.rates.items()
-            if name == BASELINE and len(self.of(BASELINE, at.value))
-        }
+        known = self._tuned_errors(queries.BASELINE)
         lengths = sorted(known)
-        spent = {each: np.log(self.seconds(BASELINE, each)) for each in lengths}
+        spent = {each: np.log(self.seconds(queries.BASELINE, each)) for each in lengths}
         at = np.log(self.seconds(arm, length))
 
         def then(ends: Mapping[float, float]) -> float:
@@ -131,9 +119,11 @@ class Results:
 
         best = min(lengths, key=lambda each: known[each] if spent[each] <= at else math.inf)
         if known[best] < then(known):
-            rival = self.ends(BASELINE, best)
+            rival = self.ends(queries.BASELINE, best)
         else:
-            ends = pd.DataFrame({each: self.ends(BASELINE, each) for each in lengths}).dropna()
+            ends = pd.DataFrame(
+                {each: self.ends(queries.BASELINE, each) for each in lengths}
+            ).dropna()
             rival = ends.apply(then, axis=1)
         found = estimate([*queries.difference(self.ends(arm, length), rival)])
         return _times(found, self.workload.scale)
@@ -148,7 +138,7 @@ class Results:
         if rival is None:
             return estimate([])
         column, scale = MEASURES[measure]
-        pair = (self.of(*cell) for cell in ((arm, length), (BASELINE, rival)))
+        pair = (self.of(*cell) for cell in ((arm, length), (queries.BASELINE, rival)))
         if column == "class_errors":
             ends = [queries.last(runs)[column].map(np.nanmean).astype(float) for runs in pair]
         else:
@@ -159,7 +149,7 @@ class Results:
         """Return a gain with each class weighed by its share of the training data."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
-        cells = (arm, length), (BASELINE, rival)
+        cells = (arm, length), (queries.BASELINE, rival)
         ours, usual = (queries.error_as_it_comes(self.of(*cell)) for cell in cells)
         return estimate([*queries.difference(ours, usual)])
 
@@ -168,14 +158,15 @@ class Results:
         return self._difference((arm, length), (other, length))
 
     def change(self, arm: str, length: float) -> Estimate:
-        """Return the gain of a strategy in per cent of its rival's error."""
+        """Return the gain of a strategy in per cent of its rival's error; unknown if this is 0."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
-        return _times(self.gain(arm, length), 100.0 / self.error(BASELINE, rival).mean)
+        error = self.error(queries.BASELINE, rival).mean
+        return _times(self.gain(arm, length), 100.0 / error) if error else estimate([])
 
     def passes(self, arm: str, length: float) -> float | None:
         """Return how many times as long traditional training takes to its error, if ever."""
-        plain = self.runs[self.runs.arm == BASELINE]
+        plain = self.runs[self.runs.arm == queries.BASELINE]
         reached = queries.passes_to(plain, self.ends(arm, length).mean(), self.workload.column)
         return None if reached is None else reached / length
 
@@ -200,10 +191,7 @@ def judged(
     arm: str = OURS,
     gain: Callable[[Results, str, float], Estimate] = Results.gain,
 ) -> list[Judged]:
-    """Judge a strategy in all jobs together, with Holm's correction.
-
-    Jobs are left out in which there are no runs of it, or of its rival.
-    """
+    """Judge a strategy in all jobs in which it and its rival have runs, with Holm's correction."""
     jobs = [(each, length) for each in results for length in each.lengths]
     jobs = [(each, length) for each, length in jobs if each.gain(arm, length).seeds]
     found = [(*job, gain(job[0], arm, job[1])) for job in jobs]
@@ -220,13 +208,13 @@ def read_finished(folder: Path) -> pd.DataFrame:
 
 
 def find_rates(
-    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = ARMS
+    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = protocol.ARMS
 ) -> tuple[list[RunConfig], pd.DataFrame, dict[Cell, Tuned]]:
     """Return the tuning runs that are wanted, the finished ones, and the best rates so far."""
     wanted, rates = list[RunConfig](), dict[Cell, Tuned]()
     while (more := workload.tuning_plans(arms, rates, device)) != wanted:
         wanted, done = more, _among(more, there)
-        rates = tuned(done, workload.column)
+        rates = protocol.tuned(done, workload.column)
     return wanted, done, rates
 
 

@@ -16,6 +16,7 @@ from reproductions.auto.protocol import (
     NULL,
     ORDER,
     OURS,
+    PARTS,
     THINNED,
     THINNINGS,
     Stage,
@@ -166,13 +167,15 @@ def by_job(results: Sequence[Results]) -> Table:
 
 
 def by_kind(results: Sequence[Results]) -> Table:
-    """Return how often `auto` gains, is level and loses, by kind of data."""
+    """Return how often `auto` gains, is level and loses, by kind of data; most gains first."""
     there = {job.results.workload for job in judged(results)}
     kinds = {kind: {w for w in there if w.kind == kind} for kind in sorted(w.kind for w in there)}
-    kinds["all"] = there
+    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items()]
+    rows.sort(key=lambda row: -int(row[2]) / int(row[1]))
+    rows.append(("all", *tallied(results)))
     if 0 < len(new := {w for w in there if w.is_new}) < len(there):
-        kinds[f"of these, on data not used to develop {OURS}"] = new
-    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items() if own]
+        name = f"of these, on data not used to develop {OURS}"
+        rows.append((name, *tallied(results, among=new)))
     if judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
         rows.append((name, *tallied(results, NULL)))
@@ -213,6 +216,23 @@ def added(results: Sequence[Results]) -> Table:
             rows.append((treatment, str(len(found)), *(str(sides[v]) for v in VERDICTS.values())))
     head = ("treatment", "jobs", "lower", "level", "higher")
     return Table(head, rows, f"{OURS} with a treatment, against the treatment alone at equal cost")
+
+
+def of_parts(results: Sequence[Results]) -> Table:
+    """Return by how much each of `PARTS` ends above `auto`, at equal cost."""
+    jobs = [(each, length) for each in results for length in each.lengths]
+    cells = {arm: [each.added(arm, OURS, length) for each, length in jobs] for arm in PARTS}
+    rows = []
+    for arm, found in cells.items():
+        marks = ("**" if side != "unresolved" else "" for side in holm(found))
+        own = (f"{m}{with_interval(each)}{m}" for each, m in zip(found, marks, strict=True))
+        rows.append((arm.partition(":")[2].replace("_", " "), *own))
+    titles = [f"{each.workload.title} at {length:g}" for each, length in jobs]
+    return Table(
+        (f"{OURS}, but", *titles),
+        rows,
+        f"The error above that of {OURS} (bold: chance does not explain it)",
+    )
 
 
 def adds_up(results: Sequence[Results]) -> Table:

@@ -1,6 +1,18 @@
-"""The Diet-SB poster's figures and table, redone; `methods` says what each method trains on."""
+"""The Diet-SB poster's figures and table, redone. Its percentages are of the whole training set.
+
+| method | total dropped (before training) | examples kept | candidates trained on |
+| :-- | :-- | --: | --: |
+| Random-Backprop, SB | x (0 %) | all | 1 − x |
+| EL2N | x (x) | 1 − x | all |
+| Diet-SB | 50 % (25 %) | 75 % | 2/3 |
+| Diet-SB | 62.5 % (25 %) | 75 % | 1/2 |
+
+Methods that drop candidates first train on all of them for an epoch. EL2N prunes by two young nets;
+its source uses ten.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +25,6 @@ from torch import Tensor
 
 from reproductions import claims, drawing, measures, settings
 from reproductions.claims import Case, Measure, read_reported
-from reproductions.diet_sb import methods
-from reproductions.diet_sb.methods import NAMES
 from reproductions.evidence import Evidence, Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
@@ -22,14 +32,13 @@ from reproductions.probes import El2nRanks, Selections
 from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
-from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.report.panels import Style, spread
 
 _REPORTED = Path(__file__).with_name("reported.toml")
 # The rows of table 1, and the name of the quote with the seconds per epoch of each.
 TABLE = {
-    BASELINE: "baseline",
+    queries.BASELINE: "baseline",
     "sb-50": "sb",
     "random-50": "random",
     "random-75": "random-75",
@@ -46,57 +55,62 @@ HALF, TWENTY, LISTED = 0.5, 20, 10
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _SHARES = tuple(step / 20 for step in range(1, 20))
+PRUNED_FIRST = 0.25  # by EL2N, before Diet-SB selects
+EARLY = 0.1  # of a run, after which EL2N scores are taken, as the runs that prune take them
+METHODS = {  # name, arm and dash, by key
+    "random": ("Random-Backprop", "random-backprop", "dot"),
+    "sb": ("SB", "selective-backprop", "solid"),
+    "el2n": ("EL2N", "el2n", "dash"),
+    "diet": ("Diet-SB", "diet-sb", "longdash"),
+}
+# The shares that are dropped; of CIFAR-10 the poster shows no figure.
+_BACKPROP = dict.fromkeys(("random", "sb"), (0.25, 0.5, 0.75, 0.85, 0.9))
+_PRUNING = {"el2n": (0.25, 0.5), "sb": (0.25, 0.5, 0.75), "diet": (0.5, 0.625)}
+_FEW = (0.5, 0.75, 0.9)
+_REMARKED = {"random": _FEW, "sb": _FEW, "el2n": (0.25, 0.5), "diet": (0.5, 0.625)}
 
 
-# The panels of each figure
+def _arm(method: str, dropped: float, setting: Setting) -> Arm:
+    first = {"el2n": dropped, "diet": PRUNED_FIRST}.get(method, 0.0)
+    name, arm, dash = METHODS[method]
+    run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first))
+    if first:
+        run = replace(run, settings=replace(run.settings, keep=1 - first, young=EARLY))
+    share = f"{100 * dropped:g}"
+    return settings.styled(f"{name} {share} %", f"{method}-{share}", run, dash=dash)
 
 
-def seven(scale: Scale) -> Sequence[Panel]:
-    """Return the rows of table 1."""
-    panels = (*backprop(scale), *pruning(scale))
+def _panel(setting: Setting, shares: Mapping[str, Sequence[float]]) -> Panel:
+    arms = [_arm(method, share, setting) for method in shares for share in shares[method]]
+    return Panel(setting.title, setting, (_baseline(setting), *arms))
+
+
+def _baseline(setting: Setting) -> Arm:
+    return replace(settings.make_arm(queries.BASELINE, setting), label="Baseline")
+
+
+def _seven(scale: Scale) -> Sequence[Panel]:
+    panels = _panel(scale.pruned, _BACKPROP), _panel(scale.pruned, _PRUNING)
     arms = {arm.key: arm for panel in panels for arm in panel.arms}
     return [Panel(scale.pruned.title, scale.pruned, tuple(arms[key] for key in TABLE))]
 
 
-def backprop(scale: Scale) -> Sequence[Panel]:
-    """Return Random-Backprop and SB at each share."""
-    return [methods.panel(scale.pruned, random=methods.BACKPROP, sb=methods.BACKPROP)]
-
-
-def pruning(scale: Scale) -> Sequence[Panel]:
-    """Return EL2N, SB and Diet-SB."""
-    shares = {"el2n": methods.EL2N, "sb": (*methods.EL2N, 0.75), "diet": methods.DIET}
-    return [methods.panel(scale.pruned, **shares)]
-
-
-def remarked(scale: Scale) -> Sequence[Panel]:
-    """Return the same methods on the data set that the poster only remarks on."""
-    few, others = methods.FEW_BACKPROP, {"el2n": methods.EL2N, "diet": methods.DIET}
-    found = scale.remarked
-    return [] if found is None else [methods.panel(found, random=few, sb=few, **others)]
-
-
-def nets(scale: Scale) -> Sequence[Panel]:
-    """Return two nets early in training, for their EL2N scores."""
-    return [_scored(setting) for setting in scale.scored]
-
-
-def chosen(scale: Scale) -> Sequence[Panel]:
-    """Return SB, for its selections, and the same net early in training, for its EL2N scores."""
+def _chosen(scale: Scale) -> Sequence[Panel]:
     setting = scale.pruned
-    ours = settings.probed(methods.make_arm("sb", 0.5, setting), Selections())
-    return [Panel(setting.title, setting, (ours,)), _scored(methods.early(setting))]
+    ours = settings.probed(_arm("sb", 0.5, setting), Selections())
+    epochs = max(2, round(EARLY * setting.recipe.epochs))  # one would be all warm-up
+    young = settings.changed(setting, epochs=epochs)
+    young = replace(young, title=f"{setting.title}, young", evaluations=1)
+    return [Panel(setting.title, setting, (ours,)), _scored(young)]
 
 
 def _scored(setting: Setting) -> Panel:
-    arm = settings.probed(methods.baseline(setting), El2nRanks())
+    arm = settings.probed(_baseline(setting), El2nRanks())
     return Panel(setting.title, setting, (arm,))
 
 
 # Time per epoch, and accuracy
-
-
-def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
+def _epoch_seconds(runs: pd.DataFrame, epochs: int) -> pd.Series:
     """Return the seconds of an epoch on the runs' clock, without warm-up and preparation, by seed.
 
     An epoch is one pass over the examples that pruning left. If a run was not evaluated between its
@@ -105,45 +119,42 @@ def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
     axis, end = clock(runs), last(runs)
     warm = runs[runs.progress * epochs >= 0.99].drop_duplicates("seed").set_index("seed")
     later = (end[axis] - warm[axis]) / (epochs * (end.progress - warm.progress))
-    every = (end[axis] - preparing(runs)) / epochs
+    every = (end[axis] - _preparing(runs)) / epochs
     return later.where(warm.evaluation < end.evaluation, every)
 
 
-def preparing(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds that EL2N's models took before training, on the runs' clock, by seed."""
+def _preparing(runs: pd.DataFrame) -> pd.Series:
     return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
 
 
-def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
+def _ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
     """Return the time per epoch as a share of another's; None if their seconds do not compare."""
     if not measures.together(pd.concat([mine, theirs])):
         return None
     epochs = panel.setting.recipe.epochs
-    return paired(per_epoch(mine, epochs) / per_epoch(theirs, epochs))
+    return paired(_epoch_seconds(mine, epochs) / _epoch_seconds(theirs, epochs))
 
 
 def _ratios(panel: Panel) -> dict[str, Estimate]:
-    base = panel[BASELINE]
-    found = {arm.key: ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
+    base = panel[queries.BASELINE]
+    found = {arm.key: _ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
     return {key: each for key, each in found.items() if each is not None}
 
 
-def times_table(panel: Panel) -> Table:
-    """List the seconds per epoch of each row, beside the poster's."""
-
+def _listed(panel: Panel) -> Table:
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         prunes, timed = arm.key.startswith(("el2n", "diet")), _per_epoch(panel, arm, runs)
-        every = arm.key.startswith((BASELINE, "el2n"))
-        found = {
+        every, theirs = arm.key.startswith((queries.BASELINE, "el2n")), SECONDS[arm.key]
+        if timed:
+            prepared = f"{_preparing(runs).mean():.2f}" if prunes else "–"
+            timed[f"preparing once, {_unit(panel)}"] = prepared
+        return {
             "pruned first": percent(1 - arm.plan.settings.keep) if prunes else "–",
             "of the rest, trained on": "all" if every else percent(arm.plan.settings.rate),
             **timed,
+            "the poster: s per epoch": f"{theirs:.2f}",
+            "its ratio": f"{theirs / SECONDS[queries.BASELINE]:.2f}",
         }
-        if timed:
-            prepared = f"{preparing(runs).mean():.2f}" if prunes else "–"
-            found[f"preparing once, {_unit(panel)}"] = prepared
-        found["the poster: s per epoch"] = f"{SECONDS[arm.key]:.2f}"
-        return found | {"its ratio": f"{SECONDS[arm.key] / SECONDS[BASELINE]:.2f}"}
 
     return panel.table(cells, head="method, total dropped")
 
@@ -153,59 +164,45 @@ def _unit(panel: Panel) -> str:
 
 
 def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
-    """Return an epoch's time and its ratio to the baseline's, if the panel's seconds compare."""
     if not measures.together(panel.runs):
         return {}
-    found = ratio(panel, runs, panel[BASELINE]) if BASELINE in panel else None
+    found = _ratio(panel, runs, panel[queries.BASELINE]) if queries.BASELINE in panel else None
     return {
-        f"{_unit(panel)} per epoch": mean_of(per_epoch(runs, panel.setting.recipe.epochs)),
+        f"{_unit(panel)} per epoch": mean_of(_epoch_seconds(runs, panel.setting.recipe.epochs)),
         "ratio to Baseline": with_interval(found) if found else "–",
     }
 
 
-def draw_runtime(evidence: Evidence) -> Drawing | None:
-    """Draw the seconds per epoch of each row, beside the poster's, where seconds compare."""
-    if not any(map(_ratios, evidence.panels)):
-        return None
-    return drawing.side_by_side(evidence, _draw_times, 3.2)
+def _draw_runtime(evidence: Evidence) -> Drawing | None:
+    timed = any(map(_ratios, evidence.panels))
+    return drawing.side_by_side(evidence, _draw_times, 3.2) if timed else None
 
 
 def _draw_times(axes: Axes, panel: Panel) -> None:
     ratios = _ratios(panel)
     labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
-    columns = {
-        "ours": [ratios[key].mean for key in labels],
-        "the poster": [SECONDS[key] / SECONDS[BASELINE] for key in labels],
-    }
+    theirs = [SECONDS[key] / SECONDS[queries.BASELINE] for key in labels]
+    columns = {"ours": [ratios[key].mean for key in labels], "the poster": theirs}
     widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
-    look: dict[str, Any] = {
-        "xerr": {"ours": widths},
-        "error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3},
-    }
+    look: dict[str, Any] = {"xerr": {"ours": widths}, "width": 0.76}
+    look |= {"error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3}}
     bars, words = pd.DataFrame(columns, [*labels.values()]), "time per epoch, Baseline = 1"
-    drawing.draw_bars(
-        axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), width=0.76, **look
-    )
+    drawing.draw_bars(axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), **look)
     axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
-
-
-def draw_accuracies(evidence: Evidence) -> Drawing:
-    """Draw the accuracy of methods by the share dropped."""
-    return drawing.side_by_side(evidence, _draw_accuracies, 3.2)
 
 
 def _draw_accuracies(axes: Axes, panel: Panel) -> None:
     lines: list[drawing.Line] = []
-    for method, name in NAMES.items():
+    for method, (name, *_) in METHODS.items():
         arms = [arm for arm in panel.arms if arm.key.startswith(f"{method}-")]
         if arms:
             dropped = [float(arm.key.removeprefix(f"{method}-")) for arm in arms]
             rows = zip(*(100 - queries.final(panel[arm.key]) for arm in arms), strict=False)
             lines.append((name, arms[0].style, curve_at(dropped, [*rows])))
     places = [x for *_, curve in lines for x in curve.x]
-    if BASELINE in panel:
+    if queries.BASELINE in panel:
         ends = [min(places, default=0.0), max(places, default=100.0)]
-        accuracy = 100 - queries.final(panel[BASELINE]).mean()
+        accuracy = 100 - queries.final(panel[queries.BASELINE]).mean()
         lines.append(("Baseline", _ALL, curve_at(ends, [[accuracy] * 2])))
     drawing.draw_lines(axes, lines, most=len(lines))
     axes.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
@@ -215,9 +212,7 @@ def _draw_accuracies(axes: Axes, panel: Panel) -> None:
     drawing.finish(axes, panel.title, lines, **look)
 
 
-def accuracies_table(panel: Panel) -> Table:
-    """List the accuracy, the time and the cost of each method."""
-
+def _accuracies_table(panel: Panel) -> Table:
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         accuracy, cost = mean_of(100 - queries.final(runs)), f"{last(runs).cost.mean():.2f}"
         times = _per_epoch(panel, arm, runs)
@@ -227,8 +222,6 @@ def accuracies_table(panel: Panel) -> Table:
 
 
 # The examples of lowest EL2N score, and those that SB uses least
-
-
 def _ranks(panel: Panel) -> dict[int, Tensor]:
     return measures.seen_last(panel.runs, El2nRanks, "ranks")
 
@@ -249,7 +242,7 @@ def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
 def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
     """Return the overlaps of the lowest examples, by name: of two nets, or of SB and EL2N."""
     one, other = evidence.panels
-    if one.arms[0].key != BASELINE:
+    if one.arms[0].key != queries.BASELINE:
         return {"SB's least used": _overlaps(_pairs(_uses(one), _ranks(other)))}
     first, second = one.setting.recipe.model, other.setting.recipe.model
     return {
@@ -258,8 +251,7 @@ def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
     }
 
 
-def overlaps_table(evidence: Evidence) -> Sequence[Table]:
-    """List overlaps, and those of chance."""
+def _overlaps_table(evidence: Evidence) -> Sequence[Table]:
     found = overlaps(evidence).items()
     rows = [(name, *(mean_of(own[share]) for share in OVERLAPS)) for name, own in found]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
@@ -267,8 +259,7 @@ def overlaps_table(evidence: Evidence) -> Sequence[Table]:
     return [Table(head, rows, "Overlap")]
 
 
-def draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
-    """Draw how many of the examples that one ranks lowest the other ranks lowest too."""
+def _draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
     x = [100 * share for share in _SHARES]
     lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
     for (name, own), style in zip(overlaps(evidence).items(), STYLES, strict=False):
@@ -293,8 +284,7 @@ def _lowest_images(evidence: Evidence) -> tuple[Tensor, dict[str, list[int]]]:
     return counts, lists
 
 
-def draw_lowest(evidence: Evidence) -> Drawing:
-    """Show the images of lowest EL2N, and of lowest rank by EL2N and SB's selections together."""
+def _draw_lowest(evidence: Evidence) -> Drawing:
     data = evidence.panels[0].images
     cells: list[list[drawing.Cell]] = [
         [partial(drawing.draw_images, data=data, indices=each, title=f"{TWENTY} images of {title}")]
@@ -303,41 +293,35 @@ def draw_lowest(evidence: Evidence) -> Drawing:
     return drawing.sheet(evidence, cells, height=1.75)
 
 
-def lowest_table(evidence: Evidence) -> Sequence[Table]:
-    """List how often SB used them, and of how many classes they are."""
+def _lowest_table(evidence: Evidence) -> Sequence[Table]:
     data, (counts, lists) = evidence.panels[0].images, _lowest_images(evidence)
-    rows = [
-        (
-            title,
-            str(len({*indices} & {*lists["lowest EL2N"]})),
-            f"{float(counts[indices].mean()):.2f}",
-            str(len(data.train_labels[indices].unique())),
-        )
-        for title, indices in lists.items()
-    ]
+    rows = []
+    for title, indices in lists.items():
+        shared = len({*indices} & {*lists["lowest EL2N"]})
+        classes = len(data.train_labels[indices].unique())
+        rows.append((title, str(shared), f"{float(counts[indices].mean()):.2f}", str(classes)))
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times used", "classes")
     return [Table(head, rows, "Images")]
 
 
 # The classes that are left out
-
-
 def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
     data, epochs = ours.images, ours.setting.recipe.epochs
     shares = {
         "SB": {seed: 1 - counts / epochs for seed, counts in _uses(ours).items()},
         "EL2N": {seed: measures.lowest(each, HALF) for seed, each in _ranks(scored).items()},
     }
-    of_classes = partial(measures.by_class, labels=data.train_labels, classes=data.classes)
-    return {
-        name: pd.DataFrame({seed: of_classes(100 * own[seed]) for seed in own}).T
-        for name, own in shares.items()
-    }
+
+    def of_classes(part: Tensor) -> pd.Series:  # 0 for a class without examples
+        means = pd.Series((100 * part).tolist()).groupby(data.train_labels.tolist()).mean()
+        return means.reindex(range(data.classes), fill_value=0.0)
+
+    every = {name: {n: of_classes(part) for n, part in own.items()} for name, own in shares.items()}
+    return {name: pd.DataFrame(own).T for name, own in every.items()}
 
 
 def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
-    """Return the part of each class that each leaves out, and the classes, most left out first."""
     left = {
         name: [over_seeds(own[place]) for place in own]
         for name, own in _left_out(*evidence.panels).items()
@@ -350,10 +334,7 @@ def classes_table(evidence: Evidence) -> Sequence[Table]:
     """List the classes that are most left out, and the least."""
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     ends = [*order[:LISTED], *order[LISTED:][-LISTED:]]
-    rows = [
-        (names[place], *(with_interval(values[place]) for values in left.values()))
-        for place in ends
-    ]
+    rows = [(names[place], *(with_interval(own[place]) for own in left.values())) for place in ends]
     head = ("class", *(f"left out by {name}, %" for name in left))
     title = "Left out, the classes at both ends" if len(ends) < len(order) else "Left out"
     return [Table(head, rows, title)]
@@ -390,14 +371,11 @@ def draw_classes(evidence: Evidence) -> Drawing:
     return drawing.sheet(evidence, [[cell]], height=4.0)
 
 
-# Measures
-
-
 def _beyond_chance(case: Case, share: float) -> Estimate:
     one, other = case.panels
-    mine = _ranks(one) if one.arms[0].key == BASELINE else _uses(one)
-    values = [measures.overlap(*pair, share) for pair in _pairs(mine, _ranks(other))]
-    return estimate([value - 100 * share for value in values])
+    mine = _ranks(one) if one.arms[0].key == queries.BASELINE else _uses(one)
+    pairs = _pairs(mine, _ranks(other))
+    return estimate([measures.overlap(*pair, share) - 100 * share for pair in pairs])
 
 
 def _alike(case: Case) -> Estimate:
@@ -416,27 +394,35 @@ MEASURES = {
         signed=False,
     ),
     "time per epoch": Measure(
-        lambda case: ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
+        lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
     ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),
 }
-_ACCURACY = {"draw": draw_accuracies, "tables": by_panel(accuracies_table)}
+_ACCURACY: dict[str, Any] = {"tables": by_panel(_accuracies_table)}
+_ACCURACY["draw"] = partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)
 _PRUNED = "pruned by EL2N, % of the examples"
 _LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
-_CHOSEN = {"whole": True, "panels": chosen}
+_CHOSEN = {"whole": True, "planned": _chosen}
 FIGURES = figures_of(
     _REPORTED,
     {
-        "diet-runtime": {"panels": seven, "draw": draw_runtime, "tables": by_panel(times_table)},
-        "diet-accuracy": {"panels": backprop, **_ACCURACY},
-        "diet-el2n": {"panels": pruning, **_ACCURACY},
-        "diet-cifar10": {"panels": remarked, **_ACCURACY},
+        "diet-runtime": {"planned": _seven, "draw": _draw_runtime, "tables": by_panel(_listed)},
+        "diet-accuracy": {"planned": lambda scale: [_panel(scale.pruned, _BACKPROP)], **_ACCURACY},
+        "diet-el2n": {"planned": lambda scale: [_panel(scale.pruned, _PRUNING)], **_ACCURACY},
+        "diet-cifar10": {
+            "planned": lambda scale: [_panel(s, _REMARKED) for s in (scale.remarked,) if s],
+            **_ACCURACY,
+        },
         "diet-nets": _CHOSEN
-        | {"panels": nets, "draw": partial(draw_overlaps, label=_PRUNED), "tables": overlaps_table},
+        | {
+            "planned": lambda scale: [*map(_scored, scale.scored)],
+            "draw": partial(_draw_overlaps, label=_PRUNED),
+            "tables": _overlaps_table,
+        },
         "diet-overlap": _CHOSEN
-        | {"draw": partial(draw_overlaps, label=_LEAST), "tables": overlaps_table},
-        "diet-images": _CHOSEN | {"draw": draw_lowest, "tables": lowest_table},
+        | {"draw": partial(_draw_overlaps, label=_LEAST), "tables": _overlaps_table},
+        "diet-images": _CHOSEN | {"draw": _draw_lowest, "tables": _lowest_table},
         "diet-classes": _CHOSEN | {"draw": draw_classes, "tables": classes_table},
     },
     MEASURES,

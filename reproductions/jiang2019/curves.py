@@ -1,7 +1,7 @@
 """Figures of error over time and cost, and the front of figure 14."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,12 @@ from reproductions import drawing, measures
 from reproductions.claims import Answer, Case, Measure, beyond_the_first
 from reproductions.evidence import SAME, Evidence, Panel
 from reproductions.measures import clock, last, mean_of, over_seeds, paired
-from reproductions.settings import SHORTENED, USUAL, Arm
+from reproductions.settings import SHORTENED, STRATEGIES, USUAL, Arm, make_arm
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate, curve, estimate
 from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop_lab.report.panels import INK, scale_error, span, strategy_colours
+from selective_backprop_lab.records.frame import AXIS_LABELS, AXIS_WORDS
+from selective_backprop_lab.report.panels import INK, scale_error, span
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8
@@ -62,15 +62,10 @@ def _by_axis(
         beside = {axis: panel.timed if axis in measures.CLOCKS else panel for axis in along}
         shown = [axis for axis in along if beside[axis] is panel or len(beside[axis].arms) > 1]
         # The last panel of a row names the lines of all.
+        titles = [panel.title, *[""] * len(along)]
         row: list[drawing.Cell | None] = [
-            partial(
-                draw,
-                panel=beside[axis],
-                axis=axis,
-                title="" if place else panel.title,
-                named=axis == shown[-1],
-            )
-            for place, axis in enumerate(shown)
+            partial(draw, panel=beside[axis], axis=axis, title=title, named=axis == shown[-1])
+            for axis, title in zip(shown, titles, strict=False)
         ]
         rows.append([*row, *[None] * (len(along) - len(row))])
     return rows if len(along) > 1 else drawing.in_pairs([each for (each,) in rows])
@@ -112,7 +107,11 @@ def _draw(
         most = max(_TOP * base, *(_OVER * end for end in ends))
     shown = [error for *_, line in lines for error in line.mean if error <= most]
     if base > 0:
-        _draw_targets(axes, base, panel.setting.guessing)
+        look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 6.5}
+        for factor in (each for each in FACTORS if each * base < panel.setting.guessing):
+            axes.axhline(factor * base, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
+            place = axes.get_yaxis_transform()
+            axes.text(0.99, factor * base, f"{factor:g}×", transform=place, **look)
         axes.set_yscale("log")
         axes.set_ylim(_UNDER * min(shown), min(most, panel.setting.guessing))
         axes.yaxis.set_major_locator(MaxNLocator(5))
@@ -122,14 +121,6 @@ def _draw(
         scale_error(axes, span(shown))
     label = "test loss" if column == "test_loss" else "test error (%)" if title else ""
     drawing.finish(axes, title, lines, xlabel=AXIS_LABELS[axis], ylabel=label)
-
-
-def _draw_targets(axes: Axes, base: float, guessing: float) -> None:
-    for factor in (each for each in FACTORS if each * base < guessing):
-        height, place = factor * base, axes.get_yaxis_transform()
-        axes.axhline(height, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
-        look: dict[str, Any] = {"ha": "right", "va": "bottom", "fontsize": 6.5}
-        axes.text(0.99, height, f"{factor:g}×", transform=place, **look)
 
 
 def _drawn(panel: Panel) -> tuple[list[Arm], list[Arm]]:
@@ -145,13 +136,10 @@ def _lines(evidence: Evidence) -> list[int]:
 def draw_poster(evidence: Evidence) -> Drawing:
     """Draw error and loss against images backpropagated, with the share that each filtered."""
     evidence = filtered_named(evidence)
-
+    drawn = [partial(_draw, panel=panel, axis="trained") for panel in evidence.panels]
     rows = [
-        [
-            partial(_draw, panel=panel, axis="trained", title=panel.title),
-            partial(_draw, panel=panel, axis="trained", column="test_loss"),
-        ]
-        for panel in evidence.panels
+        [partial(draw, title=panel.title), partial(draw, column="test_loss")]
+        for draw, panel in zip(drawn, evidence.panels, strict=True)
     ]
     return drawing.sheet(evidence, rows, lines=_lines(evidence), width=_MARKED)
 
@@ -179,10 +167,8 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
 
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         ends = last(runs)
-        found = {
-            "final error %": mean_of(queries.final(runs)),
-            "filtered": percent(_filtered(ends)),
-        }
+        found = {"final error %": mean_of(queries.final(runs))}
+        found["filtered"] = percent(_filtered(ends))
         counts = {"updates": "updates", "backpropagated": "trained", "forwards": "forwards"}
         found |= {name: count(ends[column].mean()) for name, column in counts.items()}
         found["cost"] = duration(ends.cost.mean())
@@ -197,19 +183,18 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
 
 def time_tables(evidence: Evidence) -> Sequence[Table]:
     """List where arms ended, and SB against training of the same cost that ignores losses."""
-    controls = [_controls(panel) for panel in evidence.panels if "sb" in panel]
-    return [*map(ends_table, evidence.panels), *(table for table in controls if table.rows)]
-
-
-def _controls(panel: Panel) -> Table:
-    ours, rows = panel["sb"], []
-    for arm in (arm for arm in panel.arms if arm.key in {*SHORTENED, "random", "scored"}):
-        each = panel[arm.key]
-        found = measures.earlier(ours, each, "cost"), measures.final_difference(ours, each)
-        cells = (with_interval(value, signed=True) for value in found)
-        rows.append((f"against {arm.label}", *cells))
+    tables, controls = [*map(ends_table, evidence.panels)], {*SHORTENED, "random", "scored"}
     head = ("SB, points of error", "mean over the same cost", "at the end")
-    return Table(head, rows, f"{panel.title}: SB against controls that the paper does not have")
+    for panel in (each for each in evidence.panels if "sb" in each):
+        rows = []
+        for arm in (arm for arm in panel.arms if arm.key in controls):
+            pair = panel["sb"], panel[arm.key]
+            found = measures.earlier(*pair, "cost"), measures.final_difference(*pair)
+            cells = (with_interval(value, signed=True) for value in found)
+            rows.append((f"against {arm.label}", *cells))
+        title = f"{panel.title}: SB against controls that the paper does not have"
+        tables += [Table(head, rows, title)] if rows else []
+    return tables
 
 
 def _filtered_later(case: Case) -> Estimate:
@@ -219,29 +204,20 @@ def _filtered_later(case: Case) -> Estimate:
 
 
 def _gain(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
-    """Return how far an arm's error lies above another's over the same cost, in per cent."""
     one, other = measures.on_the_way(mine, theirs, "cost")
     return 100 * (one / other - 1)
 
 
 # Figure 14: the strategies on the front of time against error
-
-# Name, strategy and mark of each family of configurations, by the first word of an arm's key.
-FAMILIES: Mapping[str, tuple[str, str, str]] = {
-    "traditional": ("Traditional", "traditional", "s"),
-    "sb": ("SB", "selective-backprop", "o"),
-    "stale": ("Stale-SB", "stale-sb", "^"),
-    "kath18": ("Kath18", "kath18", "D"),
-}
+# Mark and size of each family of configurations, by the first word of an arm's key. Of equal
+# places, the smaller mark lies on top.
+MARKS = {"traditional": ("s", 9), "sb": ("o", 7.5), "stale": ("^", 6), "kath18": ("D", 4.5)}
 _OURS = ("sb", "stale")
 _BUDGETS = 200
 
 
 def front(places: pd.DataFrame) -> pd.DataFrame:
-    """Return the places that no other place beats in `time` and `error`, the soonest first.
-
-    Equal places are all returned.
-    """
+    """Return all places that no other place beats in `time` and `error`, the soonest first."""
     ordered = places.sort_values(["time", "error"])
     single = ordered.drop_duplicates(["time", "error"])
     lower = single[single.error < single.error.cummin().shift(fill_value=math.inf)]
@@ -256,27 +232,24 @@ def share(places: pd.DataFrame, families: Sequence[str]) -> float:
 
 
 def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
-    """Return the percentage of time budgets at which the families have the lowest error so far.
-
-    Budgets are spaced evenly from the first evaluation to the last. Equal errors are shared.
-    """
+    """Return at which % of evenly spaced times the families have the lowest error so far."""
     budgets = np.linspace(places.time.min(), places.time.max(), _BUDGETS)
     lowest, ours = [], []
     for family, own in places.sort_values("time").groupby("family"):
         so_far = np.append(np.inf, np.fmin.accumulate(own.error))
         lowest.append(so_far[np.searchsorted(own.time, budgets, side="right")])
         ours.append(family in families)
+    # Equal errors are shared.
     best = np.array(lowest) == np.min(lowest, axis=0)
     return 100 * float((best[ours].sum(0) / best.sum(0)).mean())
 
 
 def _compared(panel: Panel) -> Panel:
-    return panel.only(tuple(arm for arm in panel.arms if panel.gate_shut(arm.key) != SAME))
+    return panel.only(arm for arm in panel.arms if panel.gate_shut(arm.key) != SAME)
 
 
 def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Estimate:
-    """Return a number of each seed's places, over the seeds that every configuration has."""
-    runs = _compared(panel).runs
+    runs = _compared(panel).runs  # only seeds count that every configuration has
     places = of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
     complete = places.groupby("seed").key.nunique() == places.key.nunique()
     return estimate([of(own) for seed, own in places.groupby("seed") if complete[seed]])
@@ -293,22 +266,20 @@ def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
 def draw_front(evidence: Evidence) -> Drawing:
     """Draw all evaluations, and the front."""
     along = measures.timed(TIME, evidence.runs)
-    cells = _by_axis(evidence, along, _draw_front)
-    return drawing.sheet(evidence, cells, timed="seconds" in along)
+    return drawing.sheet(evidence, _by_axis(evidence, along, _draw_front), timed="seconds" in along)
 
 
 def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool) -> None:
     panel = _compared(panel)
-    lines = {arm.key: curve(panel[arm.key], axis) for arm in panel.arms}
-    each = [
-        pd.DataFrame({"family": key.split(" ")[0], "time": line.x, "error": line.mean})
-        for key, line in lines.items()
-    ]
+    each = list[pd.DataFrame]()
+    for arm in panel.arms:
+        line, family = curve(panel[arm.key], axis), arm.key.split(" ")[0]
+        each.append(pd.DataFrame({"family": family, "time": line.x, "error": line.mean}))
     places = of_its_own(pd.concat(each, ignore_index=True))
     kept = front(places)
-    # Where places are equal, the smaller mark lies on the larger one.
-    for size, (key, (name, arm, marker)) in zip((9, 7.5, 6, 4.5), FAMILIES.items(), strict=True):
-        colour, own = strategy_colours([arm])[arm], places[places.family == key]
+    for key, (marker, size) in MARKS.items():
+        own, name = places[places.family == key], STRATEGIES[key][0]
+        colour = make_arm(key, panel.setting).style.colour
         style: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": ""}
         if own.empty:
             continue
@@ -319,15 +290,14 @@ def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool)
     axes.step(kept.time, kept.error, where="post", color="#444444", linewidth=0.8, zorder=2)
     axes.set_xlim(left=0)
     scale_error(axes, span([*places.error]))
-    label = "test error (%)" if title else ""
-    legend = "upper right" if named else None
+    label, legend = "test error (%)" if title else "", "upper right" if named else None
     drawing.finish(axes, title, legend=legend, xlabel=AXIS_LABELS[axis], ylabel=label)
 
 
 def front_table(panel: Panel) -> Table:
     """List the share of the front that each family makes up."""
     rows, along, kept = [], measures.timed(TIME, panel.runs), _compared(panel)
-    for key, (name, *_) in FAMILIES.items():
+    for key in MARKS:
         every, own = (
             sum(arm.key.split(" ")[0] == key for arm in each.arms) for each in (panel, kept)
         )
@@ -337,13 +307,13 @@ def front_table(panel: Panel) -> Table:
             for of in (share, share_of_budgets)
             for axis in along
         ]
-        rows.append((name, f"{own}{same}", *found))
-    head = (
-        "strategy",
-        "configurations",
-        *(f"% of the {of}, {AXIS_WORDS[axis]}" for of in ("front", "budgets") for axis in along),
-    )
-    return Table(head, rows, panel.title)
+        rows.append((STRATEGIES[key][0], f"{own}{same}", *found))
+    shares = [f"% of the {of}, {AXIS_WORDS[x]}" for of in ("front", "budgets") for x in along]
+    return Table(("strategy", "configurations", *shares), rows, panel.title)
+
+
+def _ours(case: Case, of: Callable[..., float]) -> Estimate:
+    return _by_seed(case.panel, case.axis, partial(of, families=_OURS))
 
 
 def _lead(case: Case, rival: str) -> Answer:
@@ -356,8 +326,7 @@ def _lead(case: Case, rival: str) -> Answer:
 
 def _lowest_behind(case: Case) -> Estimate | None:
     def behind(places: pd.DataFrame) -> float:
-        lowest = places.groupby("family").error.min()
-        return lowest["sb"] - lowest["traditional"]
+        return places.groupby("family").error.min()[["traditional", "sb"]].diff().iloc[1]
 
     there = {arm.key.split(" ")[0] for arm in case.panel.arms}
     return _by_seed(case.panel, "cost", behind) if {"sb", "traditional"} <= there else None
@@ -377,15 +346,9 @@ MEASURES = {
     "gain beyond the first": Measure(
         partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
     ),
-    "share of the front": Measure(
-        lambda case: _by_seed(case.panel, case.axis, partial(share, families=_OURS)),
-        "% of the front",
-        signed=False,
-    ),
+    "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
     "share of the budgets": Measure(
-        lambda case: _by_seed(case.panel, case.axis, partial(share_of_budgets, families=_OURS)),
-        "% of the budgets",
-        signed=False,
+        partial(_ours, of=share_of_budgets), "% of the budgets", signed=False
     ),
     "lead in shares": Measure(_lead, "points of share", signed=False),
     "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),

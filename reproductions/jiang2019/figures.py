@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.recipe import Rates, Recipe
-from selective_backprop_lab.training.probes import Probe
+from selective_backprop_lab.training.run_config import Probe
 
 TUNING_SEEDS = (100, 101, 102)  # no other run has them
 TUNED_SEEDS = (0, 1, 2)
@@ -80,11 +81,6 @@ def _nets(scale: Scale) -> Sequence[Panel]:
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
-    """Return every strategy at every learning rate, with seeds that nothing else has.
-
-    If the best rate is at the edge of the grid, one more is tried beyond.
-    """
-
     def tried(setting: Setting) -> Iterable[Arm]:
         for key in scale.lineup:
             best = TUNED.get(setting.recipe.data, {}).get(key)
@@ -112,16 +108,17 @@ def _rated(scale: Scale) -> Sequence[Setting]:
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
     def lineup(setting: Setting) -> Iterable[Arm]:
-        return _of(*(key for key in scale.lineup if key in setting.learning_rates))(setting)
+        return _judged_beside(*(key for key in scale.lineup if key in setting.learning_rates))(
+            setting
+        )
 
-    return _on(_rated, _judged_beside(lineup))(scale)
+    return _on(_rated, lineup)(scale)
 
 
-def _judged_beside(lineup: Lineup) -> Lineup:
-    """Return a lineup whose tuned arms have other seeds than the runs that found their rates."""
-
+def _judged_beside(*keys: str) -> Lineup:
     def arms(setting: Setting) -> Iterable[Arm]:
-        found = lineup(setting)
+        found = _of(*keys)(setting)
+        # The runs that found their rates have other seeds.
         return [replace(a, seeds=TUNED_SEEDS) for a in found] if setting.learning_rates else found
 
     return arms
@@ -139,24 +136,17 @@ def _staleness(setting: Setting) -> Iterable[Arm]:
 
 
 def _flipped(scale: Scale) -> Sequence[Panel]:
-    title = "{{0.title}}, {} of the labels flipped"
-    return [
-        panel
-        for noise in NOISE
-        for panel in _on(
-            _at("noisy"),
-            _of("traditional", "random", "sb", noise=noise),
-            title.format(percent(noise) if noise else "none"),
-        )(scale)
-    ]
+    found = list[Panel]()
+    for noise in NOISE:
+        title = f"{{0.title}}, {percent(noise) if noise else 'none'} of the labels flipped"
+        found += _on(_at("noisy"), _of("traditional", "random", "sb", noise=noise), title)(scale)
+    return found
 
 
 def _selectivities(scale: Scale) -> Sequence[Panel]:
     def compared(setting: Setting) -> Iterable[Arm]:
-        found = [
-            (f"SB {percent(rate)}", make_arm("sb", setting, rate=rate))
-            for rate in scale.selectivities
-        ]
+        arms = {rate: make_arm("sb", setting, rate=rate) for rate in scale.selectivities}
+        found = [(f"SB {percent(rate)}", arm) for rate, arm in arms.items()]
         return make_arm("traditional", setting), *variants(found)
 
     return _on(_at("main"), compared)(scale)
@@ -170,10 +160,9 @@ def _swept(scale: Scale) -> Sequence[Panel]:
             paces, rates = paces | {"accelerated": _accelerated(setting)}, scale.sweep
         for pace, recipe in paces.items():
             found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
-            for rate in rates:
-                for key in _SELECTIVE:
-                    name = f"{key} {percent(rate)} {pace}"
-                    found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
+            for rate, key in product(rates, _SELECTIVE):
+                name = f"{key} {percent(rate)} {pace}"
+                found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
         return variants(found)
 
     gated = [replace(each, falls=()) for each in scale.gated]
@@ -182,10 +171,6 @@ def _swept(scale: Scale) -> Sequence[Panel]:
 
 def _accelerated(setting: Setting) -> Recipe:
     return replace(setting.recipe, steps=setting.falls or setting.recipe.steps)
-
-
-def _static(setting: Setting) -> Recipe:
-    return replace(setting.recipe, rates=Rates.CONSTANT)
 
 
 def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
@@ -197,7 +182,7 @@ def _made(
     panels: Panels, draw: Callable[..., Any], table: Callable[..., Any], **options: Any
 ) -> dict[str, Any]:
     draw, table = partial(draw, **options), partial(table, **options)
-    return {"panels": panels, "draw": draw, "tables": by_panel(table)}
+    return {"planned": panels, "draw": draw, "tables": by_panel(table)}
 
 
 def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
@@ -207,7 +192,7 @@ def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
 
 def _until(factor: float, settings: Settings) -> dict[str, Any]:
     return {
-        "panels": _on(settings, _judged_beside(_of("traditional", "sb", "stale"))),
+        "planned": _on(settings, _judged_beside("traditional", "sb", "stale")),
         "draw": partial(times.draw_times, factor=factor),
         "tables": partial(times.times_tables, factor=factor),
     }
@@ -218,10 +203,11 @@ def _confidences(key: str) -> dict[str, Any]:
     return _made(panels, inside.draw_percentiles, inside.percentiles_table, key=key)
 
 
-_MAIN, _BOTH = _at("main"), ("traditional", "sb")
+_MAIN = _at("main")
 _EASIEST = _on(_at("main", 1), _of("traditional", probe=probes.LossRanks()))
 _QUANTILES = _on(_inside, _of("sb", probe=probes.LossQuantiles()))
 _GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
+_RANKED = _on(_inside, _of("traditional", "sb", probe=probes.LossRanks()))
 _FILTERED = _on(_at("poster"), _of("traditional", "random", "sb"))
 _PREDICTED = _on(_at("main", 1), _of("stale", "predicted", "predicted-gp"))
 FIGURES = figures_of(
@@ -233,7 +219,7 @@ FIGURES = figures_of(
         "fig-4": _made(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
         "fig-5": _made(_GRADIENTS, inside.draw_gradients, inside.gradients_table),
         "small-gradients": {
-            "panels": _on(
+            "planned": _on(
                 lambda scale: [replace(each, evaluations=LOOKS) for each in _inside(scale)],
                 _of("traditional", probe=probes.GradientNorms()),
             ),
@@ -242,9 +228,9 @@ FIGURES = figures_of(
         "predictors": _along(_PREDICTED, "cost"),
         "fig-6": _along(_everyone, "updates", marked=True),
         "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
-        "table-1": {"panels": _everyone, "tables": times.speedup_tables},
-        "tuned": {"panels": _tuned, "tables": times.speedup_tables},
-        "tuning": {"panels": _tuning, "tables": by_panel(times.tuning_table)},
+        "table-1": {"planned": _everyone, "tables": times.speedup_tables},
+        "tuned": {"planned": _tuned, "tables": times.speedup_tables},
+        "tuning": {"planned": _tuning, "tables": by_panel(times.tuning_table)},
         "fig-8": _confidences("confidence"),
         "fig-9": _confidences("accuracy"),
         "fig-10": _until(1.4, _rated),
@@ -253,21 +239,21 @@ FIGURES = figures_of(
         "fig-12": _along(_flipped) | {"tables": by_panel(partial(curves.ends_table, timed=False))},
         "fig-13": _along(_selectivities),
         "fig-14": _made(_swept, curves.draw_front, curves.front_table),
-        "fig-15": _made(
-            _on(_inside, _of(*_BOTH, probe=probes.LossRanks())), inside.draw_odds, inside.odds_table
-        ),
+        "fig-15": _made(_RANKED, inside.draw_odds, inside.odds_table),
         "fig-16": _along(_nets),
         "fig-17": _along(_scheduled(_accelerated, "{0.title}, accelerated schedule")),
-        "static": _along(_scheduled(_static, "{0.title}, static")),
+        "static": _along(
+            _scheduled(lambda each: replace(each.recipe, rates=Rates.CONSTANT), "{0.title}, static")
+        ),
         "batch-size": _along(_on(_at("batches"), _of("traditional", *_SELECTIVE))),
         "fig-18": {
-            "panels": lambda scale: (),
+            "planned": lambda scale: (),
             "draw": times.draw_steps,
             "tables": times.steps_table,
-            "timings": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+            "timed": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
         },
         "poster": {
-            "panels": _FILTERED,
+            "planned": _FILTERED,
             "draw": curves.draw_poster,
             "tables": lambda evidence: [
                 curves.ends_table(panel) for panel in curves.filtered_named(evidence).panels

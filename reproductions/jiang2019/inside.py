@@ -14,27 +14,16 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from torch import Tensor
 
-from reproductions import drawing, measures
+from reproductions import drawing, measures, probes
 from reproductions.claims import CERTAIN, Answer, Case, Measure
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import mean_of, observed, over_seeds, over_training, paired
-from reproductions.probes import (
-    KEPT,
-    MOST,
-    BatchGradients,
-    GradientNorms,
-    LossQuantiles,
-    LossRanks,
-    TargetConfidences,
-)
 from reproductions.settings import STYLES, Arm
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
-from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.analysis.verdict import in_words
+from selective_backprop_lab.analysis.tables import Table, in_words, percent, with_interval
 
 # Figure 2: the easiest and the hardest images
-
 SHOWN = 10  # images of each kind
 TENTH = 0.1  # of the examples, by which seeds are compared
 
@@ -55,7 +44,7 @@ def draw_easiest(evidence: Evidence) -> Drawing:
 
 def easiest_first(panel: Panel) -> list[int]:
     """Return the images from the easiest to the hardest."""
-    return measures.mean_over(panel.runs, LossRanks, "ranks").argsort(stable=True).tolist()
+    return measures.mean_over(panel.runs, probes.LossRanks, "ranks").argsort(stable=True).tolist()
 
 
 def easiest_table(panel: Panel) -> Table:
@@ -70,41 +59,28 @@ def easiest_table(panel: Panel) -> Table:
 
 
 def shared(panel: Panel, sign: int) -> Estimate:
-    """Return how much of its lowest tenth, or highest at -1, a seed shares with the others' mean.
-
-    Chance gives ten per cent.
-    """
+    """Return how much of its lowest (or at -1 highest) tenth a seed shares with the others."""
     pairs = _beside_the_others(panel.runs)
     return estimate([measures.overlap(sign * mine, sign * mean, TENTH) for mine, mean in pairs])
 
 
 def _beside_the_others(runs: pd.DataFrame) -> Iterator[tuple[Tensor, Tensor]]:
-    ranks = [*measures.seen_last(runs, LossRanks, "ranks").values()]
+    ranks = [*measures.seen_last(runs, probes.LossRanks, "ranks").values()]
     for place, mine in enumerate(ranks):
         if others := ranks[:place] + ranks[place + 1 :]:
             yield mine, torch.stack(others).double().mean(0)
 
 
 def _rank_of_easiest(case: Case) -> Estimate:
-    """Return the mean rank, in %, of the images with the lowest losses with the other seeds."""
-    found = [
-        100 * float(mine[mean.argsort(stable=True)[:SHOWN]].double().mean()) / (MOST - 1)
-        for mine, mean in _beside_the_others(case.mine)
-    ]
-    return estimate(found)
+    pairs = _beside_the_others(case.mine)
+    found = (mine[mean.argsort(stable=True)[:SHOWN]].double().mean() for mine, mean in pairs)
+    return estimate([100 * float(rank) / (probes.MOST - 1) for rank in found])
 
 
 # Figures 3 and 4: the distribution of losses, and the odds that follow from it
-
 _BETAS = (1, 2, 3)
 _MOMENTS = {"a quarter through": 0.25, "halfway": 0.5, "at the end": 1.0}
 _FLOOR = 1e-4  # lower losses are drawn here
-
-
-def draw_losses(evidence: Evidence) -> Drawing:
-    """Draw the share of the examples whose loss is at most so high, at several moments."""
-    lines = [(name, moment, 1) for name, moment in _MOMENTS.items()]
-    return _draw_quantiles(evidence, lines, "share of the examples (%)")
 
 
 def losses_table(panel: Panel) -> Table:
@@ -113,12 +89,6 @@ def losses_table(panel: Panel) -> Table:
     seen = {name: _quantiles_at(panel, moment) for name, moment in _MOMENTS.items()}
     rows = [(name, *(_at_share(each, share) for share in shares)) for name, each in seen.items()]
     return Table(("loss", *(f"{share} % are below" for share in shares)), rows, panel.title)
-
-
-def draw_odds_by_loss(evidence: Evidence) -> Drawing:
-    """Draw the odds of selection of a loss, for several selectivities, halfway through."""
-    lines = [(f"β = {beta}: {percent(1 / (beta + 1))} selected", 0.5, beta) for beta in _BETAS]
-    return _draw_quantiles(evidence, lines, "probability of selection (%)")
 
 
 def odds_by_loss_table(panel: Panel) -> Table:
@@ -131,7 +101,7 @@ def odds_by_loss_table(panel: Panel) -> Table:
 
 
 def _quantiles_at(panel: Panel, progress: float) -> list[float]:
-    seen = observed(panel.runs, LossQuantiles)
+    seen = observed(panel.runs, probes.LossQuantiles)
     nearest = (seen.progress - progress).abs().groupby(seen.seed).idxmin()
     return [fmean(values) for values in zip(*seen.quantiles[nearest], strict=True)]
 
@@ -163,8 +133,13 @@ def _draw_quantiles(
     return drawing.side_by_side(evidence, draw)
 
 
-# Figure 5: how near the gradient of a part comes to that of the whole
+_AT = [(name, moment, 1) for name, moment in _MOMENTS.items()]
+_FOR = [(f"β = {beta}: {percent(1 / (beta + 1))} selected", 0.5, beta) for beta in _BETAS]
+draw_losses = partial(_draw_quantiles, moments=_AT, label="share of the examples (%)")
+draw_odds_by_loss = partial(_draw_quantiles, moments=_FOR, label="probability of selection (%)")
 
+
+# Figure 5: how near the gradient of a part comes to that of the whole
 FIRST = 1  # epochs: claims are about the time from here on
 # The name of each measure, and the most that it can be.
 _MEASURED = {"cosine": ("cosine", 1.0), "sign": ("equal signs (%)", 100.0)}
@@ -176,10 +151,12 @@ def draw_gradients(evidence: Evidence) -> Drawing:
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         (label, most), epochs, lines = _MEASURED[key], panel.setting.recipe.epochs, []
-        for (place, share), (kind, dash) in product(enumerate(KEPT), _KINDS.items()):
+        for (place, share), (kind, dash) in product(enumerate(probes.KEPT), _KINDS.items()):
             name = f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}"
             style = replace(STYLES[place], dash=dash)
-            seen = measures.follow(panel.runs, BatchGradients, _part(key, kind, place), epochs)
+            seen = measures.follow(
+                panel.runs, probes.BatchGradients, _part(key, kind, place), epochs
+            )
             lines.append((name, style, seen))
         means = [value for *_, line in lines for value in line.mean]
         room = 0.1 * (max(means) - min(means)) or 0.1
@@ -196,11 +173,13 @@ def draw_gradients(evidence: Evidence) -> Drawing:
 
 def gradients_table(panel: Panel) -> Table:
     """List the numbers of the first three evaluations and of the last one."""
-    seeds = [own.reset_index() for _, own in observed(panel.runs, BatchGradients).groupby("seed")]
+    seeds = [
+        own.reset_index() for _, own in observed(panel.runs, probes.BatchGradients).groupby("seed")
+    ]
     moments = dict.fromkeys([*range(len(seeds[0]))[:3], len(seeds[0]) - 1])
     rows = []
     for key, (label, _) in _MEASURED.items():
-        for (place, share), kind in product(enumerate(KEPT), _KINDS):
+        for (place, share), kind in product(enumerate(probes.KEPT), _KINDS):
             each = pd.DataFrame([measures.picked(own, _part(key, kind, place)) for own in seeds])
             cells = (mean_of(each[moment]) for moment in moments)
             rows.append((f"{label}: {percent(share)}, {kind}", *cells))
@@ -214,7 +193,7 @@ def _part(key: str, kind: str, place: int) -> measures.Pick:
 
 def _after_the_first_epoch(case: Case, key: str, kind: str, place: int) -> pd.Series:
     since = FIRST / case.panel.setting.recipe.epochs
-    return over_training(case.mine, BatchGradients, _part(key, kind, place), since)
+    return over_training(case.mine, probes.BatchGradients, _part(key, kind, place), since)
 
 
 def _ahead(case: Case, key: str, place: int) -> Estimate:
@@ -224,7 +203,7 @@ def _ahead(case: Case, key: str, place: int) -> Estimate:
 
 def norms_table(panel: Panel) -> Table:
     """List how losses and gradient norms go together at each look."""
-    seen, rows = observed(panel.runs, GradientNorms), []
+    seen, rows = observed(panel.runs, probes.GradientNorms), []
     for progress in seen.progress.unique():
         own = seen[seen.progress == progress]
         cells = (mean_of(own[key]) for key in ("correlation", "lower_half"))
@@ -235,13 +214,14 @@ def norms_table(panel: Panel) -> Table:
 
 def _of_norms(key: str, unit: str) -> Measure:
     def of(case: Case) -> Estimate:
-        return over_seeds(over_training(case.mine, GradientNorms, lambda seen: getattr(seen, key)))
+        return over_seeds(
+            over_training(case.mine, probes.GradientNorms, lambda seen: getattr(seen, key))
+        )
 
     return Measure(of, f"{unit} over training", signed=False)
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
-
 _TENTH, _TWENTIETH = 10, 20
 # The parts of the examples, from the least sure on, that claims are about.
 _PARTS: dict[str, slice | int] = {
@@ -292,21 +272,19 @@ def percentiles_table(panel: Panel, *, key: str) -> Table:
         }
 
     title = f"{panel.title}: {_WHAT[key]} in % at epoch {_epoch(panel):.1f}"
-    if {"sb", "traditional"} <= {arm.key for arm in panel.arms}:
-        title += f"; {_crossing(panel, key)}"
+    if "sb" in panel and "traditional" in panel:
+        seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
+        sb, base = (each.mean(0) for each in seen)
+        above = (sb > base).nonzero().flatten().tolist()
+        last = (
+            f"{len(above)} percentiles, the last of them {above[-1]}" if above else "no percentile"
+        )
+        title += f"; SB lies above Traditional at {last}"
     return panel.table(cells, title)
 
 
-def _crossing(panel: Panel, key: str) -> str:
-    seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
-    sb, base = (each.mean(0) for each in seen)
-    above = (sb > base).nonzero().flatten().tolist()
-    places = f"{len(above)} percentiles, the last of them {above[-1]}" if above else "no percentile"
-    return f"SB lies above Traditional at {places}"
-
-
 def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
-    return measures.last(observed(runs, TargetConfidences))
+    return measures.last(observed(runs, probes.TargetConfidences))
 
 
 def _epoch(panel: Panel) -> float:
@@ -329,15 +307,13 @@ def _more(case: Case, key: str, part: slice | int) -> Answer:
 
 
 # Figure 15: how the odds of selection of a few examples change over training
-
 _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selection (SB)"}
 
 
 def draw_odds(evidence: Evidence) -> Drawing:
     """Draw the odds of five examples, where nothing is selected and where SB selects."""
-    firsts = [p.runs[p.runs.seed == p.runs.seed.min()] for p in evidence.panels]
-    both = zip(evidence.panels, firsts, strict=True)
-    one = replace(evidence, panels=tuple(replace(panel, runs=runs) for panel, runs in both))
+    firsts = (replace(p, runs=p.runs[p.runs.seed == p.runs.seed.min()]) for p in evidence.panels)
+    one = replace(evidence, panels=tuple(firsts))
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         title, runs, data = f"{panel.title}, {_TITLES[key]}", panel[key], panel.images
@@ -347,7 +323,10 @@ def draw_odds(evidence: Evidence) -> Drawing:
         beta, lines = round(1 / panel.setting.rate - 1, 6), list[drawing.Line]()
         for place, style in enumerate(STYLES[:5]):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            lines.append((name, style, measures.follow(runs, LossRanks, _odds(place, beta))))
+            odds = measures.follow(
+                runs, probes.LossRanks, lambda seen, place=place: 100 * seen.followed[place] ** beta
+            )
+            lines.append((name, style, odds))
         drawing.draw_lines(axes, lines)
         look: dict[str, Any] = {"xlim": (0, 100), "ylim": (-2, 102), "xlabel": "% of the run"}
         label = f"odds of selection at β = {beta:g} (%)"
@@ -366,12 +345,8 @@ def odds_table(panel: Panel) -> Table:
     return Table(("", "percentiles that a loss's rank moves between evaluations"), rows, title)
 
 
-def _odds(place: int, beta: float) -> measures.Pick:
-    return lambda seen: 100 * seen.followed[place] ** beta
-
-
 def _moved(runs: pd.DataFrame) -> pd.Series:
-    return 100 * observed(runs, LossRanks).groupby("seed").moved.mean()
+    return 100 * observed(runs, probes.LossRanks).groupby("seed").moved.mean()
 
 
 _UNITS = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}

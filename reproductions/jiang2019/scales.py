@@ -8,10 +8,9 @@ AMD EPYC, an eighth of them Diet-SB's.
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reproductions.settings import EXAMPLES, Published, Scale, Setting
 from selective_backprop_lab.data.augment import Augmentation, Border
@@ -24,19 +23,13 @@ TUNED: Mapping[str, Mapping[str, float]] = _ROWS["tuned"]
 """The learning rate that is best for each strategy, by data set."""
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(NamedTuple):
     """One data set of the paper, and how it was trained on."""
 
     recipe: Recipe  # with the first schedule, for the epochs of the authors' code
     accelerated: tuple[float, ...] = ()  # shares of the run at which the second schedule falls
     rate: float = 1 / 3  # selectivity of SB and Stale-SB
     kath18_rate: float = 1 / 3
-
-    def published(self, name: str) -> Published:
-        """Return the training of the paper, with net and length of its authors' code."""
-        net, examples = self.recipe, EXAMPLES[self.recipe.data]
-        return Published(name, net.model, net.epochs, 128, examples, net.augmentation.cutout)
 
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
@@ -76,14 +69,17 @@ def _setting(
     published: dict[str, Any] | None = None,
     **row: Any,
 ) -> Setting:
-    experiment = EXPERIMENTS[of] if of in EXPERIMENTS else Experiment(find_recipe(of))
+    experiment = EXPERIMENTS.get(of) or Experiment(find_recipe(of))
     recipe = replace(experiment.recipe, **_of_recipe(row))
     if not cutout:
         recipe = replace(recipe, augmentation=replace(recipe.augmentation, cutout=0))
-    said = Published(**published) if published else experiment.published(paper_data or title)
+    # What the paper does not say are net and length of its authors' code.
+    net, name = experiment.recipe, paper_data or title
+    said = (name, net.model, net.epochs, 128, EXAMPLES.get(net.data), net.augmentation.cutout)
+    told = Published(**published) if published else Published(*said)
     row = {"evaluations": 50, "falls": experiment.accelerated, "rate": experiment.rate} | row
     made: dict[str, Any] = {"kath18_rate": experiment.kath18_rate} | row
-    return Setting(title=title, recipe=recipe, published=said, **made)
+    return Setting(title=title, recipe=recipe, published=told, **made)
 
 
 def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
@@ -98,32 +94,21 @@ def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
             return tuple(map(given, found))
         return made[found] if isinstance(found, str) else found
 
-    found: dict[str, Any] = {
-        key: tuple(row[key]) if key in named else given(row[key]) for key in row
-    }
+    found = {key: tuple(row[key]) if key in named else given(row[key]) for key in row}
     main: tuple[Setting, ...] = found["main"]
     first = main[0]
     every: dict[str, Any] = dict.fromkeys(("inside", "redundant", "noisy", "pruned"), first)
     every |= {"swept": (first,), "batches": (first,), "nets": main, "poster": main, "timed": main}
-    every |= {"sweep": (1 / 4, 1 / 3, 1 / 2), "scored": (first, first), "figures": _FIGURES}
-    found = every | found
-    found["figures"] = found["figures"] or None
-    found["timed"] = tuple(each.recipe for each in found["timed"])
-    return Scale(name=name, **found)
+    every |= {
+        "sweep": (1 / 4, 1 / 3, 1 / 2),
+        "scored": (first, first),
+        "figures": _FIGURES,
+        **found,
+    }
+    every["figures"] = every["figures"] or None
+    every["timed"] = tuple(each.recipe for each in every["timed"])
+    return Scale(name=name, **every)
 
 
-class ScaleName(StrEnum):
-    """The names of the scales."""
-
-    SMALL = "small"
-    CIFAR10 = "cifar10"
-    NETS = "nets"
-    SATURATED = "saturated"
-    REDUNDANT = "redundant"
-    GPU = "gpu"
-    GPU_50 = "gpu-50"
-    GPU_200 = "gpu-200"
-    FULL = "full"
-
-
-SCALES: Mapping[ScaleName, Scale] = {name: _scale(name.value, **_ROWS[name]) for name in ScaleName}
+_NAMES = ("small", "cifar10", "nets", "saturated", "redundant", "gpu", "gpu-50", "gpu-200", "full")
+SCALES: Mapping[str, Scale] = {name: _scale(name, **_ROWS[name]) for name in _NAMES}

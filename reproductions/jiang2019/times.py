@@ -20,12 +20,10 @@ from reproductions.jiang2019.curves import FACTORS
 from reproductions.measures import CLOCKS, at_target, clock, last, mean_of, phase_seconds
 from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_WORDS
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate, Verdict, estimate, is_above
 from selective_backprop_lab.analysis.facts import listed
-from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
-from selective_backprop_lab.analysis.verdict import Verdict, is_above
+from selective_backprop_lab.records.frame import AXIS_WORDS
 from selective_backprop_lab.report.panels import INK, PHASE_COLOURS
 
 # The parts of the paper's bars, from the phases that are metered; the first gives the colour.
@@ -43,12 +41,15 @@ _TABLE_1 = claims.read_reported(Path(__file__).with_name("reported.toml"))["tabl
 
 
 # Figures 1 and 10
-
-
 def target_of(panel: Panel, factor: float) -> float | None:
     """Return a multiple of Traditional's final error, in percent; None if guessing reaches it."""
     target = factor * queries.final(panel["traditional"]).mean()
     return target if target < panel.setting.guessing else None  # NaN without Traditional
+
+
+def targets_of(panel: Panel) -> list[float]:
+    """Return the targets that guessing does not reach."""
+    return [found for factor in FACTORS if (found := target_of(panel, factor)) is not None]
 
 
 def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +75,6 @@ def _obstacle(panel: Panel, factor: float) -> str:
 
 
 def _parts(panel: Panel, factor: float) -> tuple[float, pd.DataFrame, list[tuple[int, int]]]:
-    """Return the target, the mean seconds of parts by arm, and how many seeds of all reach it."""
     target, means, seeds = target_of(panel, factor), dict[str, pd.Series](), []
     assert target is not None
     for arm in (arm for arm in panel.arms if arm.key in _KEYS):
@@ -94,25 +94,19 @@ def draw_times(evidence: Evidence, *, factor: float) -> Drawing | None:
         words += " Setup and evaluation were not measured."
     else:
         words += " Other includes loading, setup and evaluation."
-    cells: list[Cell] = []
-    for panel in evidence.panels:
-        if why := _obstacle(panel, factor):
-            words += f" Not drawn: {panel.title}: {why}."
-        else:
-            cells.append(partial(_draw_times, panel=panel, factor=factor))
-    if not cells:
-        return None
-    return sheet(evidence, in_pairs(cells), words, height=2.1, timed=on_wall)
+    why = {panel.title: _obstacle(panel, factor) for panel in evidence.panels}
+    words += "".join(f" Not drawn: {title}: {each}." for title, each in why.items() if each)
+    shown = [panel for panel in evidence.panels if not why[panel.title]]
+    cells: list[Cell] = [partial(_draw_times, panel=each, factor=factor) for each in shown]
+    return sheet(evidence, in_pairs(cells), words, height=2.1, timed=on_wall) if cells else None
 
 
 def _draw_times(axes: Axes, panel: Panel, factor: float) -> None:
     target, means, reach = _parts(panel, factor)
-    texts = [
-        f"{duration(spent)} s{f' ({some} of {seeds})' if some < seeds else ''}"
-        if some
-        else "not reached"
-        for spent, (some, seeds) in zip(means.sum(axis=1), reach, strict=True)
-    ]
+    texts = list[str]()
+    for spent, (some, seeds) in zip(means.sum(axis=1), reach, strict=True):
+        partly = f" ({some} of {seeds})" if some < seeds else ""
+        texts.append(f"{duration(spent)} s{partly}" if some else "not reached")
     title = f"{panel.title} until {target:.2f} % ({factor:g} × Traditional's)"
     colours = [PHASE_COLOURS[phases[0]] for phases in PARTS.values()]
     # Without the axis' own words: the bars hold evaluations.
@@ -172,24 +166,25 @@ def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
     return verdict, words
 
 
-def _selecting(case: Case, _: float) -> Estimate | None:
-    ends = last(case.mine)
-    selecting = ends.phases.map(lambda phases: phases["select"])
-    spent = measures.over_seeds(100 * selecting / ends.seconds)
-    return None if measures.untimed(case.mine) else spent
+def _selecting(runs: pd.DataFrame) -> pd.Series:
+    ends = last(runs)
+    return 100 * ends.phases.map(lambda phases: phases["select"]) / ends.seconds
 
 
-def _forward_share(case: Case, _: float) -> Estimate | None:
-    """Return the share of forward passes in training, without choosing, set-up and evaluation."""
-    spent = phase_seconds(last(case.mine))
+def _forward_share(runs: pd.DataFrame) -> pd.Series:
+    spent = phase_seconds(last(runs))  # without choosing, set-up and evaluation
     steps = spent[["score", "select", "load", *PHASES]].sum(axis=1)
-    spent = measures.over_seeds(100 * (spent.score + spent.forward) / steps)
-    return None if measures.untimed(case.mine) else spent
+    return 100 * (spent.score + spent.forward) / steps
+
+
+def _share(of: Callable[[pd.DataFrame], pd.Series], unit: str) -> Measure:
+    def measure(case: Case, _: float) -> Estimate | None:
+        return None if measures.untimed(case.mine) else measures.over_seeds(of(case.mine))
+
+    return Measure(_until(measure), unit, signed=False)
 
 
 # Table 1
-
-
 def reported_speedups(data: str, key: str) -> list[float | None]:
     """Return the factors of a row of the paper's table: None if not reached, [] without a row."""
     if f"{data} {key}" not in _TABLE_1:
@@ -217,14 +212,14 @@ def _converted(panel: Panel) -> Table:
     rows = [row for row in found["rows"] if (row["model"], row["precision"]) == net]
     each = {row["quantity"].removeprefix("an epoch: "): row["median"] for row in rows}
     timed = [arm for arm in panel.arms if arm.plan.arm in each]
-    arms = tuple(a for a in timed if a.plan.arm == BASELINE or a.plan.settings.rate == _RATE)
+    arms = tuple(
+        a for a in timed if a.plan.arm == queries.BASELINE or a.plan.settings.rate == _RATE
+    )
     runs, warm = panel.runs, panel.setting.warmup * recipe.epochs
     later = (runs.epoch - warm).clip(lower=0) * runs.arm.map(each)
     part = replace(panel, arms=arms, runs=runs.assign(alone=runs.epoch.clip(upper=warm) + later))
-    words = (
-        f"epochs, each as long as one alone on an {found['hardware']['gpu']} in batches of "
-        f"{rows[0]['batch_size'] if rows else '–'}"
-    )
+    size, gpu = rows[0]["batch_size"] if rows else "–", found["hardware"]["gpu"]
+    words = f"epochs, each as long as one alone on an {gpu} in batches of {size}"
     return speedup_table(part, "alone", words)
 
 
@@ -267,12 +262,11 @@ def speedup_claims() -> Iterator[Claim]:
         data, key = row.split(" ")
         for factor, said in zip(FACTORS, reported_speedups(data, key), strict=True):
             words, guessed, measure = "is not reached", "is not reached", "never reached"
-            if said == 1:
-                words, measure = "is as fast (1.0×), within a tenth (our limit)", "as soon at"
-            elif said is not None:
-                words, measure = f"is {'no ' * (said < 1)}faster ({said:.1f}×)", "sooner at"
             if said is not None:
                 guessed = f"is {said:.1f}× as fast"
+                words, measure = f"is {'no ' * (said < 1)}faster ({said:.1f}×)", "sooner at"
+            if said == 1:
+                words, measure = "is as fast (1.0×), within a tenth (our limit)", "as soon at"
             look: dict[str, Any] = {"axes": ("seconds",), "data": data}
             look |= {"side": "below"} if said is not None and said < 1 else {}
             for arm in (key, "released") if key == "stale" else (key,):
@@ -297,13 +291,14 @@ def _never(case: Case, target: float) -> Answer:
 
 
 def log_speed(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame, axis: str) -> pd.Series:
-    """Return the logarithm of how many times sooner an arm reaches errors than another, by seed.
+    """Return how many times sooner an arm reaches the targets, as a mean of logarithms, by seed."""
+    return mean_ratio([measures.log_ratios(mine, theirs, each, axis) for each in targets_of(panel)])
 
-    It is the mean over the targets that both reach.
-    """
-    targets = [target for factor in FACTORS if (target := target_of(panel, factor)) is not None]
-    ratios = [measures.log_ratios(mine, theirs, target, axis) for target in targets]
-    return pd.concat(ratios, axis=1).replace(-math.inf, math.nan).mean(axis=1).dropna()
+
+def mean_ratio(ratios: Sequence[pd.Series]) -> pd.Series:
+    """Return the mean over targets of logarithms, by seed; minus infinity does not count."""
+    each = pd.concat(ratios, axis=1) if ratios else pd.DataFrame()
+    return each.replace(-math.inf, math.nan).mean(axis=1).dropna()
 
 
 def _faster(case: Case) -> Answer:
@@ -314,22 +309,15 @@ def _faster(case: Case) -> Answer:
 
 
 # The learning rates that strategies are tried at
-
-
 def tuned(panel: Panel) -> pd.DataFrame:
     """Return the final error of each strategy at each learning rate, in the panel's order."""
-    return pd.DataFrame(
-        {
-            "label": arm.label.rpartition(", at ")[0],
-            "key": arm.key.split(" ")[0],
-            "rate": arm.plan.recipe.learning_rate,
-            "error": queries.final(panel[arm.key]).mean(),
-            "train_error": measures.over_seeds(
-                queries.metered(panel[arm.key], "train_error").dropna()
-            ),
-        }
-        for arm in panel.arms
-    )
+    rows = []
+    for arm in panel.arms:
+        runs, label, key = panel[arm.key], arm.label.rpartition(", at ")[0], arm.key.split(" ")[0]
+        learned = measures.over_seeds(queries.metered(runs, "train_error").dropna())
+        rate, error = arm.plan.recipe.learning_rate, queries.final(runs).mean()
+        rows.append((label, key, rate, error, learned))
+    return pd.DataFrame(rows, columns=["label", "key", "rate", "error", "train_error"])
 
 
 def tuning_table(panel: Panel) -> Table:
@@ -347,32 +335,24 @@ def tuning_table(panel: Panel) -> Table:
 
 
 # Figure 18
-
-
 def draw_steps(evidence: Evidence) -> Drawing:
     """Draw the shares of forward, backward and the optimiser, a bar for each net."""
     times = evidence.timings
     data = ", ".join(sorted({str(each.config["data"]) for each in times}))
     rounds = listed(str(count) for count in sorted({each.backward.rounds for each in times}))
-    words = (
-        f"Training steps alone on {data}, batch {times[0].config['batch_size']}, medians of "
-        f"{rounds} rounds."
-    )
+    size = times[0].config["batch_size"]
+    words = f"Training steps alone on {data}, batch {size}, medians of {rounds} rounds."
     cells = [partial(_draw_steps, times=times, relative=relative) for relative in (True, False)]
     return sheet(evidence, [cells], words, height=0.9 + 0.36 * len(times))
 
 
 def steps_table(evidence: Evidence) -> Sequence[Table]:
     """List milliseconds of forward, backward and the optimiser, a row for each net."""
-    rows = [
-        (
-            str(each.config["model"]),
-            *(f"{each.phases[phase]:.1f}" for phase in PHASES),
-            f"{each.backward.median:.2f}",
-            f"{each.backward.low:.2f} to {each.backward.high:.2f}",
-        )
-        for each in evidence.timings
-    ]
+    rows = []
+    for each in evidence.timings:
+        spent, ratio = (f"{each.phases[phase]:.1f}" for phase in PHASES), each.backward
+        interval = f"{ratio.low:.2f} to {ratio.high:.2f}"
+        rows.append((str(each.config["model"]), *spent, f"{ratio.median:.2f}", interval))
     phases = [f"{name}, ms" for name in _STEP.values()]
     head = ("net", *phases, "backward / forward", "95 % interval")
     return [Table(head, rows, "Milliseconds per 1,000 images")]
@@ -407,14 +387,13 @@ def _backward_longer(times: StepTimes) -> Answer:
     return is_above(middle, 1.0), f"{found.median:.2f} × ({found.low:.2f} to {found.high:.2f})"
 
 
-_TIME: Callable[..., Measure] = partial(Measure, signed=False)
 MEASURES = {
     "spent until": Measure(_until(_less)),
     "sooner at": Measure(_until(reaches_sooner)),
     "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
-    "time selecting": _TIME(_until(_selecting), "% of the time"),
-    "time in forward passes": _TIME(_until(_forward_share), "% of the time in training batches"),
+    "time selecting": _share(_selecting, "% of the time"),
+    "time in forward passes": _share(_forward_share, "% of the time in training batches"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
 }

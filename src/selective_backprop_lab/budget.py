@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-_NOUNS = {
-    "epochs": ("epoch", "epochs"),
-    "cost": ("pass", "passes"),
-    "seconds": ("second", "seconds"),
-}
+_ONE = {"epochs": "epoch", "cost": "pass", "seconds": "second"}
+_MANY = {"epochs": "epochs", "cost": "passes", "seconds": "seconds"}
 _FOLLOWED = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "seconds spent"}
 
 
@@ -26,7 +23,7 @@ class Budget:
     @property
     def noun(self) -> str:
         """The unit of the length as a noun: `passes`, or `pass` for 1."""
-        return _NOUNS[self.unit][int(self.value != 1)]
+        return (_ONE if self.value == 1 else _MANY)[self.unit]
 
     def __str__(self) -> str:
         return f"{self.value:g} {self.noun}"
@@ -35,12 +32,10 @@ class Budget:
 class ScheduleBasis(StrEnum):
     """What a learning-rate schedule follows."""
 
-    # The fraction of the run that is done, so all strategies go through the whole schedule. It is
-    # counted in candidate batches if the run's length is in epochs, else in the budget spent.
+    # The fraction of the run that is done, so all strategies go through the whole schedule.
     RUN = "run"
-    # The examples that came up for training, trained on or not, as in many published comparisons.
-    # The schedule ends where traditional training of the run's length ends or, with a budget in
-    # seconds, after the recipe's epochs. After its end, the last learning rate stays.
+    # The examples that came up, trained on or not, as in many published comparisons. It ends where
+    # traditional training of that length ends or, if this is in seconds, the recipe's epochs.
     CANDIDATES = "candidates"
 
 

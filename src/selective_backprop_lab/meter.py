@@ -35,8 +35,7 @@ class Meter:
     def __init__(self, examples: int, device: torch.device) -> None:
         self._examples, self._device = examples, device
         self._cpu, self._cpu_since = 0.0, None
-        # Bytes of the GPU used by this run, or of the whole process on a CPU, which is the same for
-        # all runs that take turns in it. 0 on Windows, where it is unknown.
+        # Bytes of this run's GPU, or of the whole process on a CPU; 0 on Windows (unknown).
         self.peak_memory = 0
         self.stopwatch = sb.Stopwatch(device)  # times each phase
         # By the host's clock, because reading a GPU's own seconds would wait for it.

@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.hooks import RemovableHandle
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
@@ -26,6 +26,9 @@ from selective_backprop_lab.shapes import Float
 
 PROXY = "tiny_cnn"
 _SUBSET = ("indices", "examples", "scores", "source", "cost")
+Losses = Float[Tensor, " row"]
+Loss = Callable[[Tensor, Tensor, float], Losses]
+"""Replaces the cross-entropy; takes logits, classes, and the fraction of the run that is done."""
 Proxy = tuple[Callable[[], nn.Module], Callable[[Iterable[nn.Parameter]], Optimizer]]
 
 
@@ -162,7 +165,6 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data."""
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
-    # Each example is passed forward once, at a third of the cost of training on it.
     losses, cost, loss_fn = torch.empty(examples), 1.0 / 3.0, nn.CrossEntropyLoss()
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)
@@ -226,11 +228,9 @@ class Halving:
             return None
         return functional.avg_pool2d(inputs[0], 2), *inputs[1:]
 
-    @contextmanager
-    def acting(self) -> Generator[None]:
+    def acting(self) -> RemovableHandle:
         """Show the model smaller images in the body, if the run's first part is not over."""
-        with self._model.register_forward_pre_hook(self._halve):
-            yield
+        return self._model.register_forward_pre_hook(self._halve)
 
     def paid(self, cost: float) -> float:
         """Return the actual cost, given the cost at full size, both without a preparation's."""
@@ -248,3 +248,37 @@ class Halving:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
         self._until = state["until"]
+
+
+def generalised(logits: Tensor, targets: Tensor, progress: float, *, q: float) -> Losses:
+    """Return `(1 - p ** q) / q` for each label's probability p; q near 0 is the cross-entropy.
+
+    Source:
+        Zhang and Sabuncu 2018, arXiv:1805.07836.
+    """
+    entropies = functional.cross_entropy(logits, targets, reduction="none")
+    return -torch.expm1(-q * entropies) / q
+
+
+def focal(logits: Tensor, targets: Tensor, progress: float) -> Losses:
+    """Return each row's cross-entropy times `(1 - p) ** 2`, for its label's probability p.
+
+    Source:
+        Lin et al. 2017, arXiv:1708.02002.
+    """
+    entropies = functional.cross_entropy(logits, targets, reduction="none")
+    return entropies * (-torch.expm1(-entropies)).pow(2.0)
+
+
+def trimmed(logits: Tensor, targets: Tensor, progress: float, *, share: float) -> Losses:
+    """Return each row's cross-entropy, but 0 for the share of the batch with the highest values.
+
+    The share rises from 0 to `share` between 0.25 and 0.4 of a run, because a net learns right
+    labels before it memorises wrong ones. The other rows' losses are scaled up to make up for it.
+    """
+    losses = functional.cross_entropy(logits, targets, reduction="none")
+    risen = min(1.0, max(0.0, (progress - 0.25) / (0.4 - 0.25)))
+    count = round(share * risen * len(losses))
+    kept = torch.ones_like(losses)
+    kept[losses.detach().topk(count).indices] = 0.0
+    return losses * kept * (len(losses) / (len(losses) - count))

@@ -30,10 +30,6 @@ class Precision(StrEnum):
             return nullcontext()
         return torch.autocast(device.type, dtype=torch.bfloat16)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return a model that always computes in this precision."""
-        return model if self is Precision.FP32 else _Autocast(model, self)
-
 
 class Optimizer(StrEnum):
     """The optimiser."""
@@ -64,8 +60,7 @@ class Recipe:
     weight_decay: float = 5e-4  # of all parameters
     rates: Rates = Rates.CYCLE  # how the learning rate changes with the run's progress
     augmentation: Augmentation = field(default_factory=Augmentation)
-    # Where the learning rate falls with `Rates.STEPS`: rising fractions of the schedule between 0
-    # and 1. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
+    # Where `Rates.STEPS` falls, as fractions of the schedule: epoch 60 of 200 is `60 / 200`.
     steps: tuple[float, ...] = (0.4, 0.6, 0.8)
     decay: float = 0.2  # factor of the learning rate at each step, between 0 and 1
     nesterov: bool = True
@@ -101,7 +96,8 @@ class Recipe:
 
     def make_model(self, data: LabData, *, seed: int) -> nn.Module:
         """Return the recipe's net for a data set, in its precision, on the CPU."""
-        return self.precision.wrap(make_model(self.model, data, seed=seed))
+        model = make_model(self.model, data, seed=seed)
+        return model if self.precision is Precision.FP32 else _Autocast(model, self.precision)
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """Return the recipe's optimiser, at its highest learning rate; on a GPU, it is fused."""
@@ -139,13 +135,11 @@ _TEXT = Recipe(
     weight_decay=0.1,
     optimizer=Optimizer.ADAMW,
 )
-_CIFAR = Augmentation(shift=4, flip=True, cutout=8)
+_CIFAR, _DIGITS = Augmentation(shift=4, flip=True, cutout=8), Augmentation(shift=1)
 
 _ALL = (
-    Recipe("digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)),
-    Recipe(
-        "digits-three", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
-    ),
+    Recipe("digits", "small_cnn", epochs=20, batch_size=64, augmentation=_DIGITS),
+    Recipe("digits-three", "small_cnn", epochs=20, batch_size=64, augmentation=_DIGITS),
     Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     Recipe("mnist-parity", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
     Recipe("fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)),

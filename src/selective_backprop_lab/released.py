@@ -142,8 +142,6 @@ def _uniform(count: int, generator: torch.Generator, dtype: torch.dtype) -> Floa
 def stale_sb_as_released(rate: float, *, epochs: int, history: int) -> sb.Strategy:
     """Return Stale-SB as in its authors' program; use the strategy for a single training.
 
-    All examples are scored in every `epochs`-th epoch, and a share `rate` of them is drawn.
-
     Source:
         github.com/angelajiang/SelectiveBackprop, 7c41937: `MemoizedTrainer` and `StaleSelector`.
     """

@@ -7,16 +7,19 @@ from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.losses import Loss, focal, generalised, trimmed
 from selective_backprop_lab.names import find_name, find_object, is_import_path
 from selective_backprop_lab.preparation import (
+    Loss,
     Preparation,
     TrainingSetup,
+    focal,
+    generalised,
     prepare_cleaned,
     prepare_oracle,
     prepare_proxy,
     prepare_pruned,
     prepare_reference,
+    trimmed,
 )
 from selective_backprop_lab.released import stale_sb_as_released
 
@@ -64,8 +67,7 @@ class LabStrategy:
     prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
     trains_models: bool = False  # whether it trains models first, for a share of the run's epochs
     classifies: bool = False  # whether it needs one class for each example, so text does not work
-    # The number of the strategy's version, so that records of an older version are not mistaken for
-    # records of this one.
+    # Its version, so that records of an older one are not mistaken for records of this one.
     revision: int = 1
     reseeded: bool = False  # whether a run has other weights and another order than its seed's
     # The loss of training; None for the cross-entropy. Selection always uses the cross-entropy.
@@ -97,8 +99,7 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-# The fields that say how training computes its loss.
-_OF_THE_LOSS = {"smoothing", "loss", "weighs_classes"}
+_OF_THE_LOSS = {"smoothing", "loss", "weighs_classes"}  # fields that say how it is computed
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")

@@ -20,7 +20,7 @@ DRAWS = st.sampled_from(["exact", "bernoulli"])
 FORWARD = sb.scorers.Forward()
 REMEMBERING = [
     sb.scorers.Stale(FORWARD, 3),
-    sb.scorers.Stale(FORWARD, 2, spread=True, recorded=True),
+    sb.scorers.Stale(FORWARD, 2, spread=True),
     sb.scorers.Recorded(),
     sb.scorers.Recorded(max_age=2, rescore=FORWARD),
 ]

@@ -55,10 +55,8 @@ def test_what_was_meant_is_named_with_all_that_there_are(find, typed, meant):
 
 
 def test_a_net_of_the_lab_has_none_and_neither_has_what_is_not_there():
-    assert fingerprint("small_cnn") is None
-    assert fingerprint("digits:0-4") is None
-    assert fingerprint("no_such_module:net") is None
-    assert fingerprint("no_such_net") is None
+    for name in ("small_cnn", "digits:0-4", "no_such_module:net", "no_such_net"):
+        assert fingerprint(name) is None
 
 
 def test_it_is_that_of_the_file_in_which_the_model_is_made(tmp_path, monkeypatch):

@@ -45,12 +45,6 @@ class Memory(nn.Module):
         return logits + 0.0 * self.scale
 
 
-def plain_images(data):
-    return torch.cat(
-        [images for images, _ in make_loader(data, batch_size=64, seed=0, shuffle=False)]
-    )
-
-
 def test_a_reference_loss_comes_from_a_model_that_never_trained_on_the_example(monkeypatch):
     data, models = few_digits(), []
 
@@ -60,9 +54,8 @@ def test_a_reference_loss_comes_from_a_model_that_never_trained_on_the_example(m
 
     model = name_model(monkeypatch, "memory", memory)
     outfit = prepare_reference(task(model=model, recipe=PLAIN), share=1 / 2)
-    unseen = cross_entropy(
-        plain_images(data).flatten(1)[:, 24:34], data.train_labels, reduction="none"
-    )
+    (images, labels), *_ = make_loader(data, batch_size=EXAMPLES, seed=0, shuffle=False)
+    unseen = cross_entropy(images.flatten(1)[:, 24:34], labels, reduction="none")
     assert torch.allclose(outfit.reference.losses, unseen)
     # though the two models together trained on all of them
     assert len(models) == 2
@@ -108,10 +101,8 @@ def test_a_proxy_is_priced_at_its_operations_over_the_model_s():
     data = few_digits()
     tiny, small = (by_hand(width, 1, 10, 8) for width in (8, 32))
     for name, operations in (("tiny_cnn", tiny), ("small_cnn", small)):
-        assert (
-            forward_operations(make_model(name, data, seed=0), data.train_inputs.shape[1:])
-            == operations
-        )
+        model = make_model(name, data, seed=0)
+        assert forward_operations(model, data.train_inputs.shape[1:]) == operations
     price = prepare_proxy(task(model="small_cnn")).price
     assert price.score == pytest.approx(tiny / small)
     assert price.learn == pytest.approx(3 * tiny / small)

@@ -10,15 +10,8 @@ from selective_backprop_lab.released import stale_sb_as_released
 EXAMPLES, BATCH = 6400, 128
 # Scored, trained on and updates of seven epochs of the authors' program at n = 3 and β = 2. How
 # many it draws in an epoch that scores depends on the seed.
-SEEN = [
-    (6400, 6400, 50),
-    (0, 1280, 10),
-    (0, 1280, 10),
-    (6400, 3840, 30),
-    (0, 1280, 10),
-    (0, 1280, 10),
-    (6400, 3772, 30),
-]
+FIFTH = (0, 1280, 10)
+SEEN = [(6400, 6400, 50), FIFTH, FIFTH, (6400, 3840, 30), FIFTH, FIFTH, (6400, 3772, 30)]
 
 
 def test_seven_epochs_score_and_train_as_often_as_the_released_program():

@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import selective_backprop as sb
-from selective_backprop_lab.losses import focal, generalised, trimmed
-from selective_backprop_lab.preparation import Preparation
+from selective_backprop_lab.preparation import Preparation, focal, generalised, trimmed
 from selective_backprop_lab.strategies import (
     BOUNDS,
     STRATEGIES,
@@ -104,9 +103,7 @@ RATED = (DRAWN | RANKED | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakuren
         ("young", 0.1 + 1e-12, PRUNED | {"rho-loss", "rho-loss-shared", "cleaned"}),
     ],
 )
-def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(
-    name, value, concerned
-):
+def test_an_option_makes_another_run_of_the_arms_that_use_it_alone(name, value, concerned):
     one, other = StrategyOptions(), StrategyOptions(**{name: value})
     named = {
         arm

@@ -20,7 +20,7 @@ KINDS = {
     **{
         name: STRATEGIES[name]
         for name in (
-            *("traditional", "random", "selective", "stale, recorded"),
+            *("traditional", "random", "selective", "stale, spread"),
             *("predicted", "recorded, rescored", "kath18"),
         )
     },

@@ -25,7 +25,6 @@ SCORING = [
 ]
 RECORDING = [
     sb.recorded_sb(1 / 3),
-    sb.stale_sb(1 / 3, recorded=True),
     sb.auto(),
     sb.easy_skip(schedule=LATER),
     sb.infobatch(schedule=LATER),

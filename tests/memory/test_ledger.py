@@ -182,7 +182,7 @@ REMEMBERING = [
     sb.auto(),
     sb.recorded_sb(1 / 2),
     sb.tail_sft(),
-    sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
+    sb.stale_sb(1 / 2, epochs=2, spread=True),
 ]
 
 

@@ -22,7 +22,7 @@ def thirds(monkeypatch):
     monkeypatch.setattr(_draw, "LEAST_DRAWS", 3)
 
 
-REMEMBERING = ["stale", "stale, recorded", "predicted", "recorded"]
+REMEMBERING = ["stale", "stale, spread", "predicted", "recorded"]
 AUTO = sb.Strategy("auto", sb.auto().scorer, sb.selectors.Confident(0.3, 0.0), sb.auto().schedule)
 SAVED = *REMEMBERING, "stale, spread, coins", "recorded, rescored"
 CASES = {name: (STRATEGIES[name], {}) for name in SAVED}

@@ -167,7 +167,7 @@ def test_a_sampler_of_single_indices_is_a_stream_that_cannot_be_drawn_from_befor
 
 
 AHEAD = ["random", "random, coins", "selective, coins", "selective, fractions", "stale"]
-AHEAD += ["predicted", "stale, spread, coins", "stale, recorded", "recorded, rescored", "kath18"]
+AHEAD += ["predicted", "stale, spread, coins", "stale, spread", "recorded, rescored", "kath18"]
 
 
 @pytest.mark.parametrize(

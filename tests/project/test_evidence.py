@@ -158,7 +158,7 @@ def test_what_is_said_of_recovery_is_on_record():
     *numbers, halves = evidence.ranking(jobs).rows
     assert all(float(row[1].replace("−", "-")) < 0.6 for row in numbers)
     assert float(halves[1]) > 0.6
-    assert "**None of the six foretells the gain.**" in prose("docs/advise.md")
+    assert "**None of the six foretells the gain.**" in prose("docs/pays.md")
     # What is the gain itself, or its opposite, ranks the jobs as the gain does, or the other way.
     gains = [-job.results.change("auto", job.length).mean for job, _ in jobs]
     planted = [(jobs[at][0], {"it": gain, "not it": -gain}) for at, gain in enumerate(gains)]

@@ -12,7 +12,6 @@ from fixture_papers import fixture_scale, fixture_setting
 
 from reproductions import command, papers
 from reproductions.auto.protocol import STAGES
-from reproductions.jiang2019.scales import ScaleName
 from reproductions.papers import FIGURES
 from reproductions.streams import STREAMS
 from selective_backprop_lab.records.schema import read_runs
@@ -119,6 +118,7 @@ def test_records_of_the_repository_are_the_default_where_nothing_is_trained(type
         ("fig-1 --device tpu", "--device tpu"),
         ("fig-1 --root /no/such/folder", "/no/such/folder is not a folder"),
         ("fig-1 --seeds 0", "--seeds"),
+        ("fig-7 --scale cifar", "there is no scale 'cifar'. Did you mean cifar10"),
         ("fig-7 --arms selective", "there is no strategy 'selective'"),
         ("fig-7 --only cifar", "Did you mean cifar10"),
         ("study-confirm --epochs 3", "--epochs is of figures and tables"),
@@ -141,7 +141,7 @@ def test_what_plain_training_shows_is_printed_as_far_as_it_is_on_record(tmp_path
 @pytest.mark.usefixtures("signals_as_usual")
 def test_what_was_ended_goes_on_when_it_is_typed_again(tmp_path, monkeypatch):
     scale = fixture_scale(fixture_setting(model="tiny_cnn"))
-    monkeypatch.setattr(command, "SCALES", {ScaleName.SMALL: scale})
+    monkeypatch.setattr(command, "SCALES", {"small": scale})
     step, updates = TrainingRun._step, iter(range(1, 10_000))
 
     def stepped(run, *batch):

@@ -9,7 +9,7 @@ from fixture_runs import fixture_run
 from reproductions.diet_sb import figures as diet
 from reproductions.evidence import Evidence
 from reproductions.probes import pack
-from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, OPEN = Verdict

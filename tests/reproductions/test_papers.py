@@ -113,13 +113,7 @@ def test_figures_show_what_there_is_of_the_strategies_that_are_asked_for(made, t
     assert page.count(f"Asked for was only {', '.join(part.arms)}.") == len(few) == 2
 
 
-def test_names_that_are_not_here_are_refused_with_similar_ones_and_so_is_what_needs_none():
-    for arms, data, said in (
-        (["stael"], [], "stael'. Did you mean stale"),
-        ([], ["digit"], "digit'"),
-    ):
-        with pytest.raises(sb.ConfigurationError, match=said):
-            limited(SCALE, named("fig-7", "fig-18"), arms, data)
+def test_a_figure_that_needs_nothing_of_what_is_asked_for_is_refused():
     assert limited(SCALE, named("fig-5", "fig-7"), ["sb"], [])[1] == named("fig-7")
     gated = replace(SCALE, lineup=("sb",), gated=(fixture_setting(data="mnist"),))
     with pytest.raises(sb.ConfigurationError, match="nothing of fig-7 is left with only kath18 on"):

@@ -19,8 +19,8 @@ from reproductions.probes import (
     unpack,
 )
 from selective_backprop_lab.nets.models import make_model
-from selective_backprop_lab.training.probes import ProbeContext
 from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import ProbeContext
 
 COUNT = 40
 

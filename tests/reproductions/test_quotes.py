@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reproductions.evidence import Evidence
-from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import FIGURES, section
-from selective_backprop_lab.analysis.verdict import Finding, Verdict
+from reproductions.papers import FIGURES
 
 TEXTS = Path(__file__).parents[3] / "shared" / "seeds"
 DIGESTS = Path(__file__).with_name("quotes.sha256")
@@ -41,13 +38,3 @@ def test_quotes_are_those_that_were_compared_with_their_sources():
     digests = (hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts)
     lines = [f"{digest}  {name}" for digest, (name, _) in zip(digests, QUOTED, strict=True)]
     assert DIGESTS.read_text(encoding="utf-8").splitlines() == lines
-
-
-def test_what_has_no_sentence_has_no_verdict():
-    figure = FIGURES["fig-6"]
-    evidence = Evidence(SCALES[ScaleName.SMALL])
-    finding = Finding("SB is blue", Verdict.HOLDS, "very")
-    text = section(figure, evidence, [], [("nearly-all", finding)], pictured=False)
-    assert "| *nearly-all* | SB is blue | **agrees** | very |" in text
-    with pytest.raises(KeyError, match="unsaid"):
-        section(figure, evidence, [], [("unsaid", finding)], pictured=False)

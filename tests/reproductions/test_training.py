@@ -10,9 +10,9 @@ from fixture_runs import fixture_run
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.jiang2019.scales import EXPERIMENTS, SCALES
 from reproductions.papers import find_figures
-from reproductions.settings import cost_of_sb, make_arm
+from reproductions.settings import EXAMPLES, cost_of_sb, make_arm
 from reproductions.training import (
     StepTiming,
     file_of,
@@ -33,14 +33,8 @@ def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
     assert last.cost == pytest.approx(cost_of_sb(SETTING), rel=0.15)
 
 
-def test_every_strategy_has_the_same_warm_up():
-    for key in ("random", "scored", "sb", "stale"):
-        plan = make_arm(key, SETTING).plan
-        assert plan.settings.random_warmup == plan.settings.warmup == 1 / 4
-
-
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
-    scale = SCALES[ScaleName.FULL].ending_after(12)
+    scale = SCALES["full"].ending_after(12)
     (setting, *_) = scale.main
     timed = make_arm("sb", setting).plan
     assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
@@ -104,3 +98,29 @@ def test_times_are_recorded_whole_and_read_back_and_what_is_no_record_of_them_is
         path.write_text(content, encoding="utf-8")
         with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
             read_step_times(path)
+
+
+# As the authors' runs were told: the learning rate from so many candidates on.
+PUBLISHED = {
+    ("cifar10", "first"): {0: 0.1, 3_000_000: 0.02, 6_000_000: 0.004, 8_000_000: 0.0008},
+    ("cifar10", "accelerated"): {0: 0.1, 2_400_000: 0.02, 4_800_000: 0.004, 6_400_000: 0.0008},
+    ("cifar100", "first"): {0: 0.1, 3_000_000: 0.01, 6_000_000: 0.001},
+    ("cifar100", "accelerated"): {0: 0.1, 2_400_000: 0.01, 4_800_000: 0.001},
+    ("svhn", "first"): {0: 0.1, 36_263_280: 0.01, 72_526_560: 0.001},
+    ("svhn", "accelerated"): {0: 0.1, 29_010_624: 0.01, 58_021_248: 0.001},
+}
+
+
+@pytest.mark.parametrize(("data", "schedule"), PUBLISHED)
+def test_the_learning_rate_falls_where_it_fell_in_the_authors_runs(data, schedule):
+    published, experiment = PUBLISHED[data, schedule], EXPERIMENTS[data]
+    steps = {"first": experiment.recipe.steps, "accelerated": experiment.accelerated}
+    recipe = replace(experiment.recipe, steps=steps[schedule])
+    candidates = recipe.epochs * EXAMPLES[recipe.data]
+    moments, rates = [*published, candidates], list(published.values())
+
+    def rates_at(moments):
+        return [recipe.learning_rate_at(seen / candidates) for seen in moments]
+
+    assert rates_at(moments[:-1]) == pytest.approx(rates)
+    assert rates_at([moment - 1 for moment in moments[1:]]) == pytest.approx(rates)

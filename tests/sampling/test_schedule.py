@@ -282,14 +282,22 @@ SHUT = {"threshold": 1e9}
 
 
 @pytest.mark.parametrize(("measure", "bias"), [("error-norm", 0.0), ("loss", 1.0)])
-def test_a_gate_that_stays_shut_costs_a_loop_with_the_loaders_loss_nothing(measure, bias):
+def test_while_a_gate_is_shut_a_loop_with_the_loaders_loss_pays_for_its_first_batch(measure, bias):
     loop, bare = Loop(kath18(measure, bias, **SHUT)), Loop(None)
     loop.plainly(loop.loader.loss_fn)
     bare.plainly()
-    assert loop.loader.stats.scored == 0
+    assert loop.loader.stats.scored == 6
     assert loop.loader.stats.observed == 120
-    assert loop.loader.stats.cost == loop.loader.stats.plain_cost
+    assert loop.loader.stats.cost == loop.loader.stats.plain_cost + 6
     assert same_tensors(loop.model.state_dict(), bare.model.state_dict())
+
+
+def test_batches_that_cannot_be_scored_are_refused_before_the_gate_opens():
+    loader = DataLoader([(torch.ones(2), 0, 0)] * 8, 4)
+    loader = sb.SelectiveLoader(loader, nn.Linear(2, 3), nn.CrossEntropyLoss(), sb.kath18())
+    assert loader.loss_fn
+    with pytest.raises(sb.LossError, match="a list of 3, not a pair"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("measure", ["loss", "error-norm"])
@@ -334,7 +342,7 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     for inputs, targets in loop.loader:
         loop.step(loss_fn(loop.model(inputs).unsqueeze(2), targets.unsqueeze(1)))  # one pixel each
     assert loop.loader.stats.observed == 0
-    assert loop.loader.stats.scored == 6 * 2
+    assert loop.loader.stats.scored == 6 * 3
 
 
 def with_excess() -> sb.Strategy:

@@ -25,26 +25,24 @@ FILINGS = st.lists(
 )
 
 
-@given(FILINGS, st.integers(2, 5), st.booleans(), st.booleans(), st.integers(0, 4))
-def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread, mixes, later):
+@given(FILINGS, st.integers(2, 5), st.booleans(), st.integers(0, 4))
+def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread, later):
     filings = sorted(filings, key=lambda filing: filing[0])
     ledger = sb.scorers.Ledger(EXAMPLES)
-    scored, recorded = PlainLedger(EXAMPLES, 1), PlainLedger(EXAMPLES, 1)
+    scored = PlainLedger(EXAMPLES, 1)
     for number, (epoch, indices, takes) in enumerate(filings):
         keys, scores = sorted(indices), [float(number)] * len(indices)
-        twin, column = (scored, ledger.scored) if takes else (recorded, ledger.recorded)
-        twin.file(keys, scores, epoch)
+        if takes:
+            scored.file(keys, scores, epoch)
+        column = ledger.scored if takes else ledger.recorded  # which is not read
         column.file(torch.tensor(keys, dtype=torch.int64), torch.tensor(scores), epoch)
     now = max((epoch for epoch, *_ in filings), default=0) + later
-    found = begin(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread, mixes), EXAMPLES).recall(
-        ledger, now
-    )
-    expected = []
-    for index in range(EXAMPLES):
-        newest, other = scored.newest(index), recorded.newest(index)
-        if mixes and other is not None and (newest is None or other[1] > newest[1]):
-            newest = other
-        expected.append(remembered(newest, index, now, epochs, spread=spread))
+    stale = sb.scorers.Stale(sb.scorers.Forward(), epochs, spread)
+    found = begin(stale, EXAMPLES).recall(ledger, now)
+    expected = [
+        remembered(scored.newest(index), index, now, epochs, spread=spread)
+        for index in range(EXAMPLES)
+    ]
     if found is None:
         assert expected == [None] * EXAMPLES
     else:
@@ -60,11 +58,8 @@ def test_scores_that_are_good_for_one_epoch_are_never_used_again():
 def test_a_recorded_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
-    found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True), EXAMPLES).recall(
-        ledger, 4
-    )
-    assert found[:2].tolist() == [1.0, NO_TARGET]
-    assert bool(found[2:].isnan().all())
+    found = begin(sb.scorers.Recorded(), EXAMPLES).recall(ledger, 4)
+    assert found.tolist() == [1.0, NO_TARGET] + [math.inf] * (EXAMPLES - 2)
 
 
 @pytest.mark.parametrize("kind", [sb.scorers.Stale, sb.scorers.Predicted])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import given_up as plainly_given_up
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from selective_backprop._core.types import NO_TARGET
@@ -227,7 +227,7 @@ def test_of_a_stream_everything_is_trained_on_while_scoring_would_not_pay():
     shares, model = (0.0, 0.6, 0.7, 0.9, 0.0), torch.nn.Linear(1, 1)
     losses = torch.tensor([-math.log1p((share - 1.0) / 2.0) for share in shares])
     loader = sb.SelectiveLoader(
-        *(DataLoader(_Stream(data), 20), model, None, sb.auto(stream=True)),
+        *(DataLoader(sb.unique_stream(data), 20), model, None, sb.auto(stream=True)),
         losses=lambda model, batch: losses[batch[0][:, 0].long() // 800],
         quiet=True,
     )
@@ -241,8 +241,8 @@ def test_of_a_stream_everything_is_trained_on_while_scoring_would_not_pay():
     assert loader.stats.scored < 2000
 
 
-def test_rows_without_a_target_do_not_count_as_skipped():
-    scores = torch.tensor([0.0, math.inf, math.log(2.0), NO_TARGET, -math.log(0.75)])
+def test_rows_without_a_target_or_with_a_loss_that_is_no_number_do_not_count():
+    scores = torch.tensor([0.0, math.inf, math.log(2.0), NO_TARGET, -math.log(0.75), math.nan])
     assert float(rule.share_skipped(scores)) == pytest.approx((0.9 + 0.0 + 0.0 + 0.5) / 4)
     assert float(rule.share_skipped(torch.full((3,), NO_TARGET))) == 0.0
 
@@ -250,11 +250,3 @@ def test_rows_without_a_target_do_not_count_as_skipped():
 def test_of_a_stream_labels_cannot_look_wrong():
     with pytest.raises(sb.ConfigurationError, match="trim=True"):
         sb.auto(trim=True, stream=True)
-
-
-class _Stream(IterableDataset):
-    def __init__(self, examples):
-        self.examples = examples
-
-    def __iter__(self):
-        return iter(self.examples)

@@ -59,8 +59,8 @@ COMBINATIONS = [
     (sb.pruned(SUBSET), None, Everything(), sb.Schedule(), SUBSET),
     (sb.stale_sb(1 / 3), Stale(FORWARD, 3), PERCENTILE, FIRST),
     (
-        sb.stale_sb(1 / 3, epochs=4, scorer=NORMS, spread=True, recorded=True, **OTHERS),
-        *(Stale(NORMS, 4, True, True), OTHER_DRAW, LATER),
+        sb.stale_sb(1 / 3, epochs=4, scorer=NORMS, spread=True, **OTHERS),
+        *(Stale(NORMS, 4, True), OTHER_DRAW, LATER),
     ),
     (sb.predicted_sb(1 / 3), Predicted(FORWARD, Average(), 3), PERCENTILE, FIRST),
     (

@@ -46,7 +46,6 @@ class LoaderState:
 
     @property
     def counted(self) -> dict[str, Any]:
-        """The counts when the running epoch began."""
         assert self.start is not None  # an epoch runs
         return self.start.counted
 

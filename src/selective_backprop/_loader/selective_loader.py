@@ -347,8 +347,6 @@ class SelectiveLoader:
             if not self._setup.with_selection:
                 messages.check_use(self._setup.strategy)
             messages.warn_of_loss(self._setup.strategy, self._setup.loss_fn)
-        if (feed := self._pipeline.feed) is not None:
-            feed.taken = self._epochs.loss is not None
         return Epoch(self._epochs.begin, self._thread)
 
     def record(

@@ -24,7 +24,6 @@ class GateFeed:
 
     def __init__(self, gate: RunningGate, measure: Measure) -> None:
         self.measure = measure
-        self.taken = False  # whether the loop uses the loader's loss, which records every batch
         self._gate = gate
         # The weights of each batch, which tell it apart, and the scores of its parts by first row.
         self._handed: deque[tuple[Tensor, dict[int, Scores]]] = deque(maxlen=AHEAD)

@@ -105,7 +105,6 @@ class IndexSampler:
     def open(
         self, cursor: Cursor, epoch_scores: EpochScores | None, mid_epoch: EpochStart | None
     ) -> None:
-        """Begin an epoch, or continue it at `cursor`; forget what was prefetched."""
         self._epoch, self._unscored = cursor.epoch, cursor.unscored
         self._drawn = self._candidates = self._digest = 0
         self._epoch_scores = epoch_scores
@@ -273,7 +272,6 @@ class IndexSampler:
         yield from self._issue(Phase.PRESELECTED, batches)
 
     def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
-        """Yield the keys of each batch, as a data loader takes them, once their plan is made."""
         for out in batches:
             self._plan(phase, out)
             yield plain_list(out.batch)
@@ -291,7 +289,6 @@ class IndexSampler:
             yield Rows(head, len(head))
 
     def _rescore(self) -> Iterator[Any]:
-        """Let what this epoch has left out be scored, if the scorer asks for that."""
         if self._epoch_scores is None:
             return
         for rows in (*self.buffer.state.waiting, *self.buffer.state.chosen):
@@ -334,5 +331,4 @@ def list_keys(indices: Any) -> Keys | None:
 
 
 def plain_list(keys: Keys) -> list[Any]:
-    """Return keys as a list, which is what a data loader takes."""
     return keys.tolist() if isinstance(keys, Tensor) else keys

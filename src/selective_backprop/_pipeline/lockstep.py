@@ -1,25 +1,15 @@
 """All ranks take a training batch at the same step, so that all take equally many.
 
-Each `next()` of a loader is one step. A rank works by itself until it holds a training batch or
-its epoch has none left. Then it sends the others its status, in a message called a head. If all
-ranks are ready, each yields its batch. If any has ended, all end the epoch, and a rank that holds a
-batch keeps it. All ranks decide from the same gathered heads, so all decide the same.
+A rank that holds a batch, or has none left, tells the others so in a message, called a head. All
+ranks decide from the same gathered heads: they yield their batches, or all end the epoch.
 
-Ranks cannot deadlock. A rank sends and receives only when an epoch opens, once per step, and when
-all ranks have ended an epoch. Gathered heads decide which of these comes next, and gathered numbers
-how many messages it has and how long they are. By induction, every rank runs the same sequence of
-exchanges, whatever its shard, its draws and its workers do. Between two exchanges a rank calls
-nothing that waits for another rank. If it fails to make a batch, it tells the others at the next
-exchange and then raises its error.
+No rank can wait for ever. Ranks exchange messages only when an epoch opens, once per step, and when
+all have ended an epoch; the heads say which comes next, and in between no rank waits for another. A
+rank that fails says so at the next exchange. This assumes that all ranks iterate the same loaders
+in the same order, and that the scoring forward pass is no collective, or is run equally often.
 
-This assumes that all ranks iterate the same loaders in the same order and break off after the same
-batches, as the training's own collectives require; that reading and scoring a batch ends; and that
-the scoring forward pass is no collective, or that all ranks run equally many. Else, or if a rank
-dies, the process group's timeout ends the exchange with an error.
-
-With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields
-its batch at once, and receives the others' heads and scores when it is asked for the next batch,
-before the next draw. The choices are the same. That another rank failed is known one batch later.
+With `overlaps`, if all ranks have equally many batches in an epoch, a rank yields its batch at once
+and receives the others' heads and scores before the next draw. The choices are the same.
 """
 
 from collections.abc import Callable, Generator, Iterator

@@ -82,7 +82,6 @@ class Setup:
 
     @property
     def needs(self) -> Needs:
-        """The scorer's needs; without a scorer, none."""
         return self.strategy.needs or Needs(passes=False)
 
     @property

@@ -64,8 +64,6 @@ def is_keys(batch: Any) -> bool:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of training batches and windows."""
-
     batch_size: int | None  # of a full training batch; None passes every batch on as it comes
     window: int | None  # candidates per exact draw; None draws from each candidate batch
     unchanged: bool = True  # an unselected candidate batch may pass as it is, even a short one
@@ -137,7 +135,6 @@ class EpochStart(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many examples wait, in any buffer."""
         queues = *self.index_buffer[:2], *self.row_buffer[:2]
         return sum(rows.count for queue in queues for rows in queue) + self.unscored + self.held
 
@@ -155,7 +152,6 @@ def generators_of(*parts: Any) -> list[torch.Generator]:
 
 
 def put_back(states: list[Tensor], part: Any) -> None:
-    """Set a loader's or sampler's generators to states that they had."""
     held = generators_of(part)
     if len(held) == len(states):  # a sampler that makes its generator late also seeds it
         for generator, state in zip(held, states, strict=True):

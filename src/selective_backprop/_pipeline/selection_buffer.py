@@ -67,7 +67,6 @@ class SelectionBuffer:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
     def route(self, phase: Phase, rows: Rows) -> Iterator[Rows]:
-        """Take in some rows, and return the training batches that they complete."""
         state, shape = self.state, self.shape
         if phase is Phase.SELECT and not shape.keeps_everything:
             self.state = state = state._replace(waiting=(*state.waiting, rows))

@@ -104,7 +104,6 @@ class Source:
         return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Call `set_epoch` of the sampler, batch sampler and data set, once for each object."""
         loader, batches = self.loader, self.loader.batch_sampler
         parts = batches, getattr(batches, "sampler", None), loader.sampler, loader.dataset
         each_once: dict[int, Any] = {id(part): part for part in parts}

@@ -140,7 +140,6 @@ class Pipeline:
             self.cursor = self.cursor._replace(buffer=waits, unscored=NO_INDICES)
 
     def drawn(self) -> int:
-        """Return how many candidate batches this rank has drawn since training began."""
         batches = self.clock.progress.source.batches or 0
         return max(0, self.cursor.epoch) * batches + self.cursor.drawn
 
@@ -258,10 +257,9 @@ class Pipeline:
             gate.observe(self._score(batch))
         if phase in SCORED:
             rows = self._judge(batch)
-        elif self.needs.passes and not (self.tally["scored"] or (self.feed and self.feed.taken)):
-            # Score the very first batch even in a warm-up, so that wrong losses raise at once and
-            # not after a whole epoch. If the loop uses the loader's loss to feed a gate, that loss
-            # raises by itself.
+        elif self.needs.passes and not self.tally["scored"]:
+            # Score the very first batch even in a warm-up or before a gate opens, so that wrong
+            # losses raise at once.
             self._score(batch)
         return phase, rows
 
@@ -274,7 +272,6 @@ class Pipeline:
             pass
 
     def _judge(self, batch: CandidateBatch) -> Rows:
-        """Return rows with their scores, if candidates are scored; remember the scores."""
         if self.scorer is None:
             return batch.rows
         rows = self.finite.pass_on(batch.rows._replace(scores=self._score(batch)))

@@ -61,10 +61,10 @@ def _contents(part: Any) -> Any:
     if isinstance(part, Tensor):
         raw = part.detach().cpu().contiguous().flatten().view(torch.uint8)
         return part.dtype, part.shape, raw.numpy().tobytes()
-    if isinstance(part, (np.ndarray, np.generic)) and part.dtype != object:
+    if isinstance(part, (np.ndarray, np.generic)) and not part.dtype.hasobject:
         return part.dtype, part.shape, part.tobytes()
     if type(part) in PLAIN:
-        return type(part), part
+        return type(part), repr(part)  # -1 and -2 have the same hash, and each NaN another one
     raise LoaderError(
         f"an example holds a {type(part).__name__}, whose bytes are not known. unique_stream needs "
         "tensors, arrays, numbers and strings: convert it before, as by ToTensor()"

@@ -38,8 +38,6 @@ class Stale(AbstractScorer):
             scores.
         spread: whether each epoch scores a different 1/`epochs` of the examples. If False, every
             `epochs`-th epoch scores all, as in the paper below.
-        recorded: whether the losses that training records also count as scores (see
-            `SelectiveLoader.record`). The model computes these losses in training mode.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
@@ -48,12 +46,11 @@ class Stale(AbstractScorer):
     scorer: AbstractScorer
     epochs: int = 2
     spread: bool = False
-    recorded: bool = False
 
     def __post_init__(self) -> None:
         check_inner(self.scorer)
         settle(self, check_whole, "epochs")
-        settle(self, check_flag, "spread", "recorded")
+        settle(self, check_flag, "spread")
 
     @property
     def needs(self) -> Needs:
@@ -67,8 +64,6 @@ class Stale(AbstractScorer):
             return None
         observed = ledger.scored.observe()
         scores, epochs = observed.scores[0], observed.epochs[0]
-        if self.recorded:
-            scores, epochs = _merged(observed, ledger.recorded.observe())
         expired = (epochs < 0) | (epoch - epochs >= self.epochs)
         if self.spread:
             expired |= (np.arange(len(epochs)) + epoch) % self.epochs == 0

@@ -146,7 +146,6 @@ def stale_sb(
     *,
     epochs: int = 3,
     spread: bool = False,
-    recorded: bool = False,
     draw: Draw | DrawName = Draw.EXACT,
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
@@ -160,10 +159,10 @@ def stale_sb(
     Args:
         rate, draw, history, scorer: as for `selective_backprop`. In epochs without scoring,
             examples are ranked against each other.
-        epochs, spread, recorded: as for `scorers.Stale`.
+        epochs, spread: as for `scorers.Stale`.
         schedule: when to select; by default from the second epoch on.
     """
-    scorer = scorers.Stale(scorer, epochs, spread, recorded)
+    scorer = scorers.Stale(scorer, epochs, spread)
     return Strategy("stale-sb", scorer, _ranking(rate, draw, history), schedule)
 
 

@@ -3,9 +3,6 @@
 A comparison is a frame of evaluations (see `records.frame`) of runs that may be compared, with one
 more column, `label`: the arm (strategy), with its length if lengths differ. The longest runs come
 first. Within a length, the order is traditional training, the controls, the methods by name.
-
-Runs of different data or models are never compared. `facts.notes` puts all other differences into
-words, and every table and page shows them.
 """
 
 import json
@@ -160,11 +157,6 @@ def leaders(comparison: pd.DataFrame, count: int) -> list[str]:
     plain = [label for label in ranked if found[label].arm.iloc[0] == BASELINE]
     ahead = [label for label in ranked if label not in plain][:count]
     return [label for label in found if label in (*plain, *ahead)]
-
-
-def is_crowd(comparison: pd.DataFrame) -> bool:
-    """Whether there are too many arms to tell their curves apart."""
-    return comparison.arm.nunique() > CROWD
 
 
 def measure_of(comparison: pd.DataFrame) -> Measure:

@@ -1,19 +1,25 @@
-"""Means over seeds with Student's 95 % interval, and on which side of a limit the interval lies.
+"""Means over seeds with Student's 95 % interval, curves of them, and verdicts on claims.
 
 With fewer than three seeds there is no interval, because its width would be a matter of chance.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
+import numpy as np
+import pandas as pd
 from scipy.special import nctdtrinc, stdtr, stdtrit
 
+BY_SEED = "seed"
 ENOUGH_SEEDS = 3  # for an interval and a verdict
 MOST_SEEDS = 30  # that anybody is asked for
 _CONFIDENCE, _POWER = 0.95, 0.8
+_SAME = 1e-9  # a difference in progress that may be rounding
 Side = Literal["lower", "higher", "unresolved", "unknown"]
 """The side of a limit on which an interval lies; "unknown" without an interval."""
 
@@ -35,11 +41,6 @@ class Estimate:
     def high(self) -> float:
         """The interval's upper end."""
         return self.mean + self.half_width
-
-    @property
-    def ends(self) -> tuple[float, ...]:
-        """The ends of the interval, cut off at zero; empty without an interval."""
-        return tuple(max(0.0, end) for end in (self.low, self.high) if math.isfinite(end))
 
     @property
     def p(self) -> float:
@@ -103,8 +104,7 @@ def holm(found: Sequence[Estimate]) -> list[Side]:
     If nothing differs, any of the answers is wrong with a probability of 1 in 20.
 
     Source:
-        Holm 1979, A simple sequentially rejective multiple test procedure, Scandinavian Journal
-        of Statistics 6:65-70.
+        Holm 1979, Scandinavian Journal of Statistics 6:65-70.
     """
     sides = [each.against() for each in found]
     tested = [i for i, each in enumerate(found) if not math.isnan(each.p)]
@@ -114,3 +114,96 @@ def holm(found: Sequence[Estimate]) -> list[Side]:
         if not stands:
             sides[i] = "unresolved"
     return sides
+
+
+class Verdict(StrEnum):
+    """Whether a claim holds: `OPEN` if the interval includes the limit, or there is no interval."""
+
+    HOLDS = "agrees"
+    FAILS = "disagrees"
+    OPEN = "cannot say"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, whether it holds, and the numbers in words."""
+
+    claim: str
+    verdict: Verdict
+    measured: str
+    aside: str = ""  # why the verdict does not count, such as "by construction"
+
+
+def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
+    """Judge whether the whole 95 % interval of a quantity lies above a limit."""
+    sides = {"higher": Verdict.HOLDS, "lower": Verdict.FAILS}
+    return sides.get(found.against(limit), Verdict.OPEN)
+
+
+def is_below(found: Estimate, limit: float = 0.0) -> Verdict:
+    """Judge whether the whole 95 % interval of a quantity lies below a limit."""
+    return opposite(is_above(found, limit))
+
+
+def opposite(verdict: Verdict) -> Verdict:
+    """Return the verdict on the opposite claim."""
+    turned = {Verdict.HOLDS: Verdict.FAILS, Verdict.FAILS: Verdict.HOLDS}
+    return turned.get(verdict, verdict)
+
+
+def tally(found: Iterable[Finding]) -> str:
+    """Return how many findings there are of each verdict or reason: `agrees 2, cannot say 1`."""
+    counts = Counter(finding.aside or finding.verdict for finding in found)
+    words = dict.fromkeys([*Verdict, *counts])
+    return ", ".join(f"{word} {counts[word]}" for word in words if counts[word])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A number along an axis: its mean over seeds, with an interval at each place."""
+
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]  # NaN where there are too few seeds for an interval
+    high: tuple[float, ...]
+    seeds: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]  # each seed's places and values
+
+    @classmethod
+    def over_seeds(cls, x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> "Curve":
+        """Average one curve per seed; all curves have the same number of places."""
+        columns = [estimate(column) for column in np.transpose(y).tolist()]
+        return cls(
+            x=tuple(np.mean(x, axis=0).tolist()) if len(x) else (),
+            mean=tuple(column.mean for column in columns),
+            low=tuple(column.low for column in columns),
+            high=tuple(column.high for column in columns),
+            seeds=tuple((tuple(a), tuple(b)) for a, b in zip(x, y, strict=True)),
+        )
+
+    @property
+    def has_band(self) -> bool:
+        """Whether there are enough seeds for a band. Otherwise each seed is drawn."""
+        return len(self.seeds) >= ENOUGH_SEEDS
+
+
+def curve(runs: pd.DataFrame, axis: str, column: str = "error") -> Curve:
+    """Return a column of one arm's runs along an axis, averaged over seeds at equal progress.
+
+    Seeds meet at the moments of the seed with the fewest; those without a place are left out.
+    """
+    placed = runs[(runs.evaluations > 0) & runs[axis].notna()]
+    seeds = [own for _, own in placed.groupby(BY_SEED)]
+    if not seeds:
+        return Curve.over_seeds([], [])
+    moments = min(seeds, key=len).progress.to_numpy(float)
+    start = max(own.progress.iloc[0] for own in seeds)
+    end = min(own.progress.iloc[-1] for own in seeds)
+    moments = moments[(moments >= start - _SAME) & (moments <= end + _SAME)]
+    places, values = (
+        [
+            np.interp(moments, own.progress.to_numpy(float), own[name].to_numpy(float)).tolist()
+            for own in seeds
+        ]
+        for name in (axis, column)
+    )
+    return Curve.over_seeds(places, values)

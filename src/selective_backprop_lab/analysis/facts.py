@@ -1,7 +1,6 @@
 """The words around every table and figure: what ran, and what the reader must know about it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -125,8 +124,11 @@ def seeds_of(seeds: Sequence[int]) -> str:
 
 def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
     keys = sorted({key for config in runs.config for key in config if _root(key) not in OF_THE_ARM})
-    values = {key: runs.config.map(lambda config, key=key: _value(config.get(key))) for key in keys}
-    return {key: [*own.unique()] for key, own in values.items() if own.nunique() > 1}
+    known = [
+        {name: as_text(v) for name, v in each.items() if v is not None} for each in runs.config
+    ]
+    values = {key: [*dict.fromkeys(each.get(key, "unset") for each in known)] for key in keys}
+    return {key: own for key, own in values.items() if len(own) > 1}
 
 
 def _metered(comparison: pd.DataFrame) -> Iterable[str]:
@@ -157,10 +159,6 @@ def _missing(comparison: pd.DataFrame) -> Iterable[str]:
         yield f"There is no finished {BASELINE} run, so no gain is known."
     if len({frozenset(own.seed) for own in arms(known).values()}) > 1:
         yield "The strategies do not have the same seeds; gains use the seeds that both sides have."
-
-
-def _value(value: Any) -> str:
-    return "unset" if value is None else as_text(value)
 
 
 def _root(key: str) -> str:

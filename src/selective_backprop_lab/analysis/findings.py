@@ -149,7 +149,10 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
     if why:
         pays, said = "Cannot be said", f"{best.arm} ends at {ends}. {why}"
     elif best.answer == "gains":
-        pays, said = "Yes", f"{best.arm} gains: it ends at {ends}{_of_others(known, best)}."
+        pays, said = (
+            "Yes",
+            f"{best.arm} gains: it ends at {ends}{_in_time(best)}{_of_others(known, best)}.",
+        )
     else:
         pays = "No" if all(each.answer == "loses" for each in known) else "Not shown"
         said = f"{best.arm} {_verb(best.verdict)}: it ends at {ends}."
@@ -168,7 +171,6 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
 
 
 def _alike(best: Gain) -> str:
-    """Return what an arm's treatments change, and what its selection adds to that."""
     if best.adds is None:
         return ""
     base, treatments = best.parts
@@ -217,7 +219,6 @@ def _answering(judged: list[Gain]) -> list[Gain]:
 
 
 def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
-    """Return why there is no verdict at all, and what to do; empty if there is a verdict."""
     if not _by_length(comparison, queries.BASELINE):
         why = f"There is no verdict: no run of plain training ({queries.BASELINE}) is finished."
         return why, f"run it as well (--strategies {queries.BASELINE},…); finished runs are kept."
@@ -245,6 +246,11 @@ def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     upto = own if own.unit == "cost" else f"{queries.cost_of(best.runs):.3g} passes"
     part = "" if length(lowest) == after else f"of up to {upto} "
     return f"{part}does best after {after}: {ends}"
+
+
+def _in_time(best: Gain) -> str:
+    own, rival = (queries.last(runs).cpu_seconds.mean() for runs in (best.runs, best.rival))
+    return f", in {own / rival:.2f} times the CPU time" if own > 0 < rival else ""
 
 
 def _of_others(known: Sequence[Gain], best: Gain) -> str:

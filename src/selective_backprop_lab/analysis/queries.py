@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import BY_SEED, Estimate, estimate
 
 BASELINE = "traditional"
-BY_SEED = "seed"
 _SAME_COST, _SAME_BUDGET, _SAME_PLACE = 0.03, 0.1, 0.25
 _RAREST = 3  # classes
 
@@ -114,9 +113,8 @@ def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "erro
 def best_traditional(plain: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the best traditional training that cost no more than some runs: an arm's rival.
 
-    It may be shorter than the arm, because anyone can stop traditional training earlier. Only
-    lengths that share the most seeds with the runs can be the rival, and the best is chosen on
-    these seeds: one lucky seed is no rival. There are no rows if all cost more or diverged.
+    It may be shorter than the arm, because anyone can stop earlier. The best is chosen on shared
+    seeds, of the lengths that share the most. There are no rows if all cost more or diverged.
     """
     traditional, own = counted(plain), cost_of(runs)
     found = [

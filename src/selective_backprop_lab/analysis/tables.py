@@ -35,8 +35,7 @@ class Table:
     """A table of texts, which `console.print` fits into a terminal.
 
     Columns that matter least are left out if it does not fit, and a note says which. A remark in
-    brackets at the end of a cell is put on a line of its own, or in small print on a page. So is
-    what to try after "open:", on a line of its own.
+    brackets at the end of a cell, and what to try after "open:", get a line of their own.
     """
 
     columns: Sequence[Column | str]
@@ -100,7 +99,8 @@ class Table:
             if number in self.ruled:
                 table.add_section()
             name, *cells = (row[i].replace(" (", "\n(").replace("open: ", "open:\n") for i in kept)
-            table.add_row(Text(_folded(name)), *map(Text, cells))
+            cut = 1 + name.rfind("-", 0, _NAME) if len(name) > _NAME else 0
+            table.add_row(Text(name[:cut] + "\n" * bool(cut) + name[cut:]), *map(Text, cells))
         return table
 
 
@@ -112,6 +112,14 @@ def with_interval(value: Estimate, *, signed: bool = False) -> str:
     sign = "+" if signed else ""
     mean = f"{value.mean:{sign}.{digits}f}".replace("-", "−")
     return f"{mean} ± {value.half_width:.{digits}f}" if value.half_width >= 0.0005 else mean
+
+
+def in_words(found: Estimate, unit: str) -> str:
+    """Return a difference with its interval: `+2.00 ± 0.50 points (3 seeds)`."""
+    if not found.seeds:
+        return "no seed with both"
+    seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
+    return f"{with_interval(found, signed=True)} {unit} ({seeds})"
 
 
 def count(number: float) -> str:
@@ -143,8 +151,3 @@ def piped(cells: Iterable[str]) -> str:
 def percent(share: float) -> str:
     """Return a share in whole per cent, `33 %`, or as it is if it ends in a half: `12.5 %`."""
     return f"{100 * share:.{int(1000 * share % 10 == 5)}f} %"
-
-
-def _folded(name: str) -> str:
-    cut = 1 + name.rfind("-", 0, _NAME)
-    return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"

@@ -26,18 +26,6 @@ DIVERGED = (
     "the model diverged in its warm-up: its losses or their gradients are not finite. Lower the "
     "learning rate"
 )
-Row = dict[str, Any]
-
-# The findings of `bench`, as in its record. A ratio is a dictionary of a `Median`.
-# step: milliseconds of each phase per 1,000 examples. backward: backward pass / training forward.
-# scorers: cost, relative to exact scoring of the same candidates in the training's precision;
-#   of_full, relative to exact scoring in full precision; overlap and Spearman's correlation with
-#   exact scores, NaN if no exact score is finite.
-# strategies: relative, an epoch / an epoch of traditional training; phases, which add up to about
-#   the same; limit, the least that it can cost: exact scoring of what it scores, ordinary steps on
-#   what it keeps, and its own loading; over_limit, an epoch / this limit.
-# remarks: warnings on scorers, and why some fail.
-Findings = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -63,6 +51,7 @@ class ScoringTrial(NamedTuple):
 
 Round = Mapping[str, Spent]  # by strategy, and by PASS and the scorer's name
 Note = Callable[[Tensor], None]
+Findings = Mapping[str, Any]
 
 
 class TimedLoops:
@@ -94,7 +83,7 @@ class TimedLoops:
             None,
             strategy,
             losses=workload.losses,
-            batch_size=workload.batch_size,
+            batch_size=workload.recipe.batch_size,
             with_selection=True,
             device=workload.device,
             nonfinite="select",
@@ -127,7 +116,7 @@ class TimedLoops:
         workload = self.workload
         batches = list(islice(workload.loader(scored=True), HELD))
         context = sb.scorers.Context(
-            batch_size=workload.batch_size,
+            batch_size=workload.recipe.batch_size,
             window=workload.window,
             model=workload.model,
             losses=partial(workload.losses, precision=precision),
@@ -219,7 +208,11 @@ def time_steps(workload: Workload, rounds: int) -> list[Spent]:
 def conclude(
     workload: Workload, rounds: Sequence[Round], trials: Mapping[str, ScoringTrial]
 ) -> Findings:
-    """Reduce the rounds, at least one, to ratios."""
+    """Reduce the rounds, at least one, to the findings of `bench`, as in its record.
+
+    A ratio is a dictionary of a `Median`. Phases of a strategy add up to about `relative`. Overlap
+    and correlation are NaN if no exact score is finite. `show_findings` says what the rest means.
+    """
     data, cuda = workload.data, workload.device.type == "cuda"
     arms = {  # [round, phase]
         name: pd.DataFrame([found[name].phases for found in rounds]).fillna(0.0)
@@ -248,7 +241,7 @@ def conclude(
             "classes": data.classes,
             "model": workload.recipe.model,
             "precision": str(workload.recipe.precision),
-            "batch_size": workload.batch_size,
+            "batch_size": workload.recipe.batch_size,
             "scored_at_once": workload.at_once,
             "rate": workload.rate,
             "window": workload.window,
@@ -284,5 +277,5 @@ def conclude(
     }
 
 
-def _ratio(values: pd.Series) -> Row:
+def _ratio(values: pd.Series) -> dict[str, Any]:
     return vars(summarise(values.tolist()))

@@ -35,14 +35,9 @@ class Workload:
     window: int  # number of candidates that a training batch is drawn from
 
     @property
-    def batch_size(self) -> int:
-        """Rows of a training batch."""
-        return self.recipe.batch_size
-
-    @property
     def rate(self) -> float:
         """The share of the candidates that selection keeps."""
-        return self.batch_size / self.window
+        return self.recipe.batch_size / self.window
 
     @property
     def examples(self) -> int:
@@ -52,11 +47,11 @@ class Workload:
     @property
     def at_once(self) -> int:
         """Candidates per scoring pass: a window on a GPU, because small batches leave it idle."""
-        return self.window if self.device.type == "cuda" else self.batch_size
+        return self.window if self.device.type == "cuda" else self.recipe.batch_size
 
     def loader(self, *, scored: bool = False) -> DataLoader[Any]:
         """Return a loader of training batches, or of the batches that are scored."""
-        size = self.at_once if scored else self.batch_size
+        size = self.at_once if scored else self.recipe.batch_size
         augmentation = self.recipe.augmentation
         return make_loader(self.data, batch_size=size, seed=0, augmentation=augmentation)
 
@@ -74,7 +69,7 @@ def make_workload(
     if not 0.0 < rate <= 1.0:
         raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
     window = max(recipe.batch_size, round(recipe.batch_size / rate))
-    made = is_shape(recipe.data)
+    made = _SHAPE.fullmatch(recipe.data)
     data = made_up(recipe.data, WINDOWS * window) if made else load(recipe.data, root=root)
     total = len(data.train_labels)
     if total < window:
@@ -114,14 +109,9 @@ def all_scorers(
 
 def bench_recipe(data: str) -> Recipe:
     """Return the recipe of a data set, or one for images of a shape."""
-    if is_shape(data):
+    if _SHAPE.fullmatch(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
     return find_recipe(data)
-
-
-def is_shape(data: str) -> bool:
-    """Return whether `--data` describes images instead of naming a data set."""
-    return _SHAPE.fullmatch(data) is not None
 
 
 def made_up(shape: str, count: int) -> LabData:

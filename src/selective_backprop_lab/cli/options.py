@@ -13,13 +13,12 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.cli.command_line import command_line, find_device, look_here
+from selective_backprop_lab.cli.command_line import find_device, look_here
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import data_name
 from selective_backprop_lab.nets.models import MODELS, model_name
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
-from selective_backprop_lab.runner.grid import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.process import limit_threads
 from selective_backprop_lab.training.run_config import RunConfig
@@ -322,10 +321,6 @@ class TrainingOptions:
             for length in lengths
             for strategy in strategies
         ]
-
-    def store(self, out: Path) -> RunStore:
-        """Return the store that records the runs."""
-        return RunStore(out, self.root, command_line(), self.checkpoint_every)
 
 
 def given(recipe: Recipe, **options: Any) -> Recipe:

@@ -10,8 +10,7 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.cli.options import option
-from selective_backprop_lab.data.folders import inside
-from selective_backprop_lab.records.files import make_folder, replacing, told
+from selective_backprop_lab.records.files import inside, make_folder, replacing, told
 from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import pack_finished
 

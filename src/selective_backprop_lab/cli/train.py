@@ -8,7 +8,7 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.cli.command_line import console, errors, look_here
+from selective_backprop_lab.cli.command_line import command_line, console, errors, look_here
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.records.files import make_folder
@@ -56,7 +56,8 @@ def train(
     (plan,) = training.plans(arms, [seed], lengths)
     if training.rate != TrainingOptions.rate and "rate" not in plan.strategy.options:
         errors.print(f"--rate makes no difference to {plan.arm}")
-    (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
+    store = RunStore(out, training.root, command_line(), training.checkpoint_every)
+    (run,) = train_all([plan], store, replace=training.again, resume=resume)
     last = run.points[-1]
     console.print(
         f"{plan.arm}, seed {seed}: {judged(plan, last)} after {last.epoch:.4g} epochs; "
@@ -124,7 +125,7 @@ def compare(
             f"{' and '.join(plain)} also runs for {', '.join(map(str, added))}, because plain "
             "training may end lower if it stops earlier; --no-shorter leaves this out"
         )
-    store = training.store(out)
+    store = RunStore(out, training.root, command_line(), training.checkpoint_every)
     from selective_backprop_lab.records.frame import frame_of
 
     try:

@@ -31,8 +31,7 @@ class Augmentation:
 
     shift: int = 0  # most pixels in each direction; elsewhere called a padded random crop
     flip: bool = False  # whether half of the images are mirrored left to right
-    # Side in pixels of a square that is set to 0, the mean after normalising. Its centre may be
-    # anywhere in the image. 0 switches it off.
+    # Side in pixels of a square of zeros, the mean; its centre may be anywhere in the image.
     cutout: int = 0
     border: Border = Border.MIRROR
 

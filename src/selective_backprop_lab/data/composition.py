@@ -42,9 +42,8 @@ class NoiseKind(StrEnum):
 class Composition:
     """How the training examples of a data set are changed; the test set stays as it is.
 
-    A training example is a *place* that shows one of the data set's examples; several places may
-    show the same one. Which place shows what depends only on the settings and `seed`, on every
-    platform.
+    A training example is a *place* that shows one of the data set's examples, maybe as others do.
+    Which place shows what depends only on the settings and `seed`, on every platform.
     """
 
     # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's

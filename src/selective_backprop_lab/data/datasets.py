@@ -43,8 +43,7 @@ class LabData:
     class_names: tuple[str, ...]
     unit: float
     standardised: bool
-    # The mean of each channel or feature of the training inputs, divided by `unit`. Empty for
-    # tokens, which are not scaled.
+    # Of each channel or feature, divided by `unit`; empty for tokens, which are not scaled.
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 for a constant channel or feature, so that dividing is allowed
     train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some
@@ -118,8 +117,7 @@ def read_digits() -> Splits:
 
     Every fifth, sorted by class, is a test example. The same people wrote digits of both splits.
     Source:
-        Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
-        Machine Learning Repository, doi:10.24432/C50P49.
+        Alpaydin and Kaynak 1998, UCI Machine Learning Repository (test set), doi:10.24432/C50P49.
     """
     from sklearn.datasets import load_digits  # slow
 

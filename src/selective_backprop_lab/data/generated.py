@@ -1,7 +1,6 @@
 """Data that are generated, not read: MNIST-1D, tables, and clicks; and a small table to read.
 
-Random numbers come from a counter. Numbers are rounded to 256 levels, as the committed records have
-them; new data need no such rounding.
+Random numbers come from a counter. Data have 256 levels, because the committed records' have.
 """
 
 import numpy as np
@@ -77,8 +76,7 @@ def read_breast_cancer() -> Splits:
     Every fifth of each class is a test example: 455 to train on, 114 to test on.
 
     Source:
-        Street, Wolberg and Mangasarian 1993, Breast Cancer Wisconsin (Diagnostic), UCI Machine
-        Learning Repository, doi:10.24432/C5DW2B.
+        Street, Wolberg and Mangasarian 1993, UCI Machine Learning Repository, doi:10.24432/C5DW2B.
     """
     from sklearn.datasets import load_breast_cancer  # slow
 
@@ -137,7 +135,6 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     order = (pull + scipy.special.logit(draws[-1])).argsort(kind="stable")
     labels = np.zeros(count, np.int64)
     labels[order[-round(share * count) :]] = 1
-    # Standardising would make rare categories huge.
     return _splits(levels, labels, test, ("passed", "clicked"), standardised=False)
 
 

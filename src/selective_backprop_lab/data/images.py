@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.data.folders import damaged, find_file, find_folder
-from selective_backprop_lab.data.splits import Part, Splits
+from selective_backprop_lab.data.splits import Part, Splits, damaged, find_file, find_folder
 from selective_backprop_lab.shapes import UInt8
 
 
@@ -175,8 +174,7 @@ def unpickle(path: Path) -> dict[Any, Any]:
     file = BytesIO(path.read_bytes())
     try:
         record = _ArraysOnly(file, encoding="bytes").load()
-    except Exception as error:
-        # A damaged pickle may raise nearly anything, because its bytes are a program.
+    except Exception as error:  # the bytes of a pickle are a program, which may raise anything
         raise damaged(path, f"cannot be read as a pickle: {error}") from error
     if not isinstance(record, dict) or file.read(1):
         raise damaged(path, "is not one pickled dict and nothing else")
@@ -243,8 +241,7 @@ def _read_mat(path: Path, count: int) -> Part:
     try:
         with warnings.catch_warnings(action="error"):  # SciPy warns if a file looks wrong
             found = scipy.io.loadmat(path, appendmat=False, variable_names=["X", "y"])
-    except Exception as error:
-        # A damaged file may make SciPy raise nearly anything.
+    except Exception as error:  # a damaged file may make SciPy raise nearly anything
         raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
     for name, shape, kinds in (
         ("X", (32, 32, 3, count), ("uint8",)),

@@ -94,10 +94,7 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class EpochSampler(Sampler[int]):
-    """A random order of a data set that depends only on the seed and the data set's epoch.
-
-    With `thinned` below 1, each epoch draws only that share of the largest class, another each.
-    """
+    """A random order of a data set, `thinned` or not, that depends only on the seed and epoch."""
 
     def __init__(self, dataset: InMemoryDataset, *, seed: int, thinned: float = 1.0) -> None:
         self._dataset, self._seed = dataset, seed

@@ -99,7 +99,6 @@ def _tensor(value: Any, where: str) -> Num[Tensor, "..."]:
 
 
 def _checked(inputs: Num[Tensor, "example ..."], where: str) -> Num[Tensor, "example ..."]:
-    """Return images as bytes with channels first, or vectors of floats unchanged."""
     made, is_vector = inputs, inputs.is_floating_point() and inputs.ndim == 2
     if inputs.is_floating_point() and inputs.ndim == 4:
         made = torch.cat([_bytes(part, where) for part in inputs.split(_AT_ONCE)])

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from selective_backprop_lab.shapes import Int64
 
-# SplitMix64's step and multipliers (Steele, Lea and Flood 2014), the same in all its versions.
 _STEP = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB

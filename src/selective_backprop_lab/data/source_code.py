@@ -14,8 +14,7 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data.splits import Splits
 
-# All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
-# many lines as the shortest.
+# Python 3.11 to 3.14 have these packages. The longest has ten times the lines of the shortest.
 _PACKAGES = "asyncio email http importlib json logging multiprocessing unittest urllib xml"
 PACKAGES = tuple(_PACKAGES.split())
 LINES, BUCKETS = 10, 1024  # lines in a snippet, without blank ones; buckets of words
@@ -45,7 +44,6 @@ def read_source_code(library: Path | None = None) -> Splits:
                 labels[testing].append(label)
     train, test = (torch.from_numpy(np.stack(each)) for each in examples)
     targets = torch.tensor(labels[0]), torch.tensor(labels[1])
-    # Standardising would make rare words huge.
     return Splits(train, targets[0], test, targets[1], PACKAGES, unit=255.0, standardised=False)
 
 

@@ -1,7 +1,8 @@
-"""The two splits that every reader of data returns, and how to limit or redraw them."""
+"""The two splits that every reader of data returns, from which folder, and how to redraw them."""
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -31,10 +32,49 @@ class Splits(NamedTuple):
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
     unit: float = 1.0  # features are first divided by this; images are always divided by 255
-    standardised: bool = True  # whether each feature or channel gets mean 0 and deviation 1
-    # Which training examples may become test examples when data are redrawn or held out. Copies of
-    # others may not, since a net could know them from training. None: all may.
+    # Whether each channel or feature gets mean 0 and deviation 1; rare categories would be huge.
+    standardised: bool = True
+    # Which training examples may become test examples: no copies of others. None: all may.
     tested: Bool[Tensor, " train"] | None = None
+
+
+def damaged(path: Path, verdict: str) -> sb.DataError:
+    """Return the error for a file that is damaged or not the publisher's."""
+    return sb.DataError(
+        f"{path} {verdict}. This is not the publisher's file: download it again, or pass another "
+        "folder with --root"
+    )
+
+
+def find_folder(
+    root: Path | None, *, name: str, folders: Sequence[str], files: Sequence[str], source: str
+) -> Path:
+    """Return the first of the `folders` under `root` that holds any of the `files`."""
+    wanted = " or ".join(files)
+    places = [root / folder for folder in folders] if root else []
+    for place in places:
+        if any((place / file).is_file() for file in files):
+            return place
+    why = f"needs {wanted}, which is in none of {', '.join(map(str, places))}"
+    if root is None:
+        why = "is read from disk, but no folder was named"
+    elif not root.is_dir():
+        why = f"cannot be read: {root} is not a folder"
+    raise sb.DataError(
+        f"{name} {why}. Pass the folder that holds {wanted} with --root (root= in Python); the "
+        f"files are published at {source}"
+    )
+
+
+def find_file(folder: Path, *names: str) -> Path:
+    """Return the first of several files that a data set's folder holds."""
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise sb.DataError(
+        f"{folder} lacks {' and '.join(names)}, but holds other files of the data set. Download "
+        "it too, or pass another folder with --root"
+    )
 
 
 def limited(splits: Splits, limit: int) -> Splits:
@@ -71,7 +111,6 @@ def held_out(splits: Splits) -> Splits:
 
 
 def _split(splits: Splits, order: Int64[Tensor, " train"], count: int) -> Splits:
-    """Train on the first `count` training examples of an order, and test on the others."""
     if splits.tested is not None:  # what may be tested on comes last
         order = order[splits.tested[order].long().argsort(stable=True)]
     kept, held = order.tensor_split([count])

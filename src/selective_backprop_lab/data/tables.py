@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop_lab.data.folders import damaged, find_file, find_folder
 from selective_backprop_lab.data.random_bits import drawn_order, key_of
-from selective_backprop_lab.data.splits import Splits
+from selective_backprop_lab.data.splits import Splits, damaged, find_file, find_folder
 
 _ADULT = {"adult.data": 32_561, "adult.test": 16_281}  # their rows
 _ADULT_NUMBERS = [0, 2, 4, 10, 11, 12]  # columns; the others are categories
@@ -49,7 +48,6 @@ def read_adult(root: Path | None) -> Splits:
         torch.from_numpy(each).split([len(part) for _, part in parts])
         for each in (features.astype(np.float32), (table[14] == _INCOMES[1]).to_numpy(np.int64))
     )
-    # Standardising would make rare categories huge.
     return Splits(inputs[0], labels[0], inputs[1], labels[1], _INCOMES, standardised=False)
 
 
@@ -107,7 +105,6 @@ def read_shuttle(root: Path | None) -> Splits:
 def _read_all(
     root: Path | None, name: str, files: dict[str, int], columns: int, page: str, **options: Any
 ) -> list[tuple[Path, Any]]:
-    """Return the tables of some files of so many rows, with numbers for the names of columns."""
     source = f"https://archive.ics.uci.edu/dataset/{page}"
     names = tuple(files)
     folder = find_folder(root, name=name, folders=(name, "."), files=names, source=source)

@@ -80,9 +80,10 @@ def resnet18(channels_in: int, classes: int, image_size: int = 32, *, width: int
         as in Kuang's pytorch-cifar, which Jiang et al. 2019 used.
     """
     groups = [(width, 2), (2 * width, 2), (4 * width, 2), (8 * width, 2)]
-    return Classifier(
-        _residual_features(channels_in, groups, _projection), 8 * width, classes, he=False
+    features = _residual_features(
+        channels_in, groups, lambda *sizes: nn.Sequential(*normed(*sizes, 1, stride=2))
     )
+    return Classifier(features, 8 * width, classes, he=False)
 
 
 def resnet20(
@@ -111,12 +112,11 @@ def wide_resnet(
     width: int = 10,
     dropout: float = 0.3,
 ) -> nn.Module:
-    """Make a wide residual net.
+    """Make a wide residual net of three groups, with 16, 32 and 64 times `width` channels.
 
-    It has `depth` = 6 n + 4 layers, most in three groups of n blocks with two convolutions each.
-    The groups have 16, 32 and 64 times `width` channels. Between a block's convolutions, a share
-    `dropout` of the features is dropped. For 10 classes, 28 layers of width 10 have 36.5 million
-    parameters, and 16 layers of width 8 have 11.0 million.
+    It has `depth` = 6 n + 4 layers: n blocks of two convolutions in each group, between which a
+    share `dropout` of the features is dropped. For 10 classes, 28 layers of width 10 have 36.5
+    million parameters, and 16 layers of width 8 have 11.0 million.
 
     Source:
         Zagoruyko and Komodakis 2016, arXiv:1605.07146; dropout 0.3 for CIFAR, 0.4 for SVHN.
@@ -132,7 +132,6 @@ def wide_resnet(
 
 
 def _blocks(depth: int, others: int) -> int:
-    """Return the number of two-layer blocks in each of three groups, besides `others` layers."""
     blocks, rest = divmod(depth - others, 6)
     assert blocks and not rest, f"such a net has 6 n + {others} layers, not {depth}"
     return blocks
@@ -162,10 +161,6 @@ class _ResidualBlock(nn.Module):
     def forward(self, images: Images) -> Features:
         past = images if self.shortcut is None else self.shortcut(images)
         return (past + self.inner(images)).relu_()
-
-
-def _projection(channels_in: int, channels: int) -> nn.Module:
-    return nn.Sequential(*normed(channels_in, channels, 1, stride=2))
 
 
 class _Padding(nn.Module):
@@ -272,8 +267,7 @@ def googlenet(
 
     Source:
         Szegedy et al. 2015, arXiv:1409.4842, table 1; BatchNorm and the two convolutions as in
-        Ioffe and Szegedy 2015, arXiv:1502.03167; stem and strides as in Kuang's pytorch-cifar,
-        without the biases of its convolutions, which BatchNorm would cancel.
+        Ioffe and Szegedy 2015, arXiv:1502.03167; stem and strides as in Kuang's pytorch-cifar.
     """
     last = sum(round(part * width) for part in (384, 384, 128, 128))
     return Classifier(_googlenet_features(channels_in, width), last, classes, he=False)
@@ -335,8 +329,7 @@ def mobilenet_v2(
 
     Source:
         Sandler et al. 2018, arXiv:1801.04381, table 2, with the strides and the projections of
-        Kuang's pytorch-cifar, which Jiang et al. 2019 used. The projections, and an expansion of
-        the first group by 1, have 60,240 parameters.
+        Kuang's pytorch-cifar, which Jiang et al. 2019 used.
     """
     last = round(1280 * width)
     return Classifier(_mobilenet_features(channels_in, width, last), last, classes, he=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import selective_backprop as sb
 from selective_backprop._core.files import replacing
 
-__all__ = ["is_locked", "lock", "locked", "make_folder", "replacing", "told"]
+__all__ = ["inside", "is_locked", "lock", "locked", "make_folder", "replacing", "told"]
 
 
 @contextmanager
@@ -29,6 +29,16 @@ def make_folder(folder: Path) -> None:
     """Make a folder, which may exist."""
     with told(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a folder in a folder that may be somebody else's, or refuse a link."""
+    found = folder / name
+    if found.is_symlink():
+        raise sb.ConfigurationError(
+            f"{found} is a link, so nothing is written there; name another folder with --out"
+        )
+    return found
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:

@@ -63,6 +63,24 @@ COLUMNS: Mapping[str, str] = {
     "rare_precision": "average precision, 0 to 1, of the rarest class with ten test examples",
     "corrected_loss": "test_loss, corrected for how often each class was trained on",
 }
+AXIS_WORDS = {
+    "cost": "cost",
+    "seconds": "wall seconds",
+    "cpu_seconds": "CPU seconds",
+    "trained": "examples trained",
+    "scored": "examples scored",
+    "forwards": "forward passes, in examples",
+    "updates": "updates",
+    "candidates": "candidates",
+    "epoch": "epochs",
+}
+AXIS_LABELS = AXIS_WORDS | {
+    "cost": "cost, in passes of plain training",
+    "seconds": "wall seconds, evaluation left out",
+    "cpu_seconds": "CPU seconds, evaluation left out",
+    "trained": "backward passes, in examples",
+    "candidates": "candidates: examples that came up",
+}
 _POINT = [*COLUMNS][[*COLUMNS].index("progress") :]
 
 

@@ -83,7 +83,6 @@ def code_version() -> str:
 
 
 def _ask(*command: str) -> str | None:
-    """Return what a command prints, run in the package's folder; None if it fails."""
     # Inside a git hook, GIT_DIR may point at another repository.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"

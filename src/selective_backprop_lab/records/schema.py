@@ -230,7 +230,6 @@ def read_runs(folder: str | Path) -> list[Run]:
 
 
 def _contents(folder: str | Path) -> dict[Path, bytes | None]:
-    """Return the path of each record of a folder, with its lines if only the pack holds it."""
     folder = _existing(folder)
     found = {**packed(folder), **{path.name: None for path in folder.glob(f"*{SUFFIX}")}}
     return {folder / name: found[name] for name in sorted(found)}

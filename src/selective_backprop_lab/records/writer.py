@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,9 @@ class RunWriter:
             with replacing(path) as file:
                 file.write(packed(path.parent)[path.name])
         for file in filter(Path.exists, (path, examples_path(path))):
-            _set_aside(file, ".replaced" if finished else ".partial")
+            name = file.name + (".replaced" if finished else ".partial")
+            places = (file.with_name(f"{name}{number}") for number in chain([""], count(2)))
+            file.rename(next(place for place in places if not place.exists()))
         return cls(path, [first])
 
     @classmethod
@@ -112,10 +114,3 @@ def _line(entry: schema.Header | schema.Point | schema.Observation) -> bytes:
         known = {name: value for name, value in vars(entry).items() if value is not None}
         return encode({"kind": "run", "schema": schema.SCHEMA, **known})
     return encode({"kind": type(entry).__name__.lower(), **vars(entry)})
-
-
-def _set_aside(path: Path, suffix: str) -> None:
-    place, numbers = path.with_name(f"{path.name}{suffix}"), count(2)
-    while place.exists():
-        place = path.with_name(f"{path.name}{suffix}{next(numbers)}")
-    path.rename(place)

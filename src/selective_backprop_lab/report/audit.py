@@ -13,9 +13,8 @@ from jinja2 import Template
 import selective_backprop as sb
 from selective_backprop_lab.analysis.comparison import read_histories, read_same_data
 from selective_backprop_lab.analysis.tables import Column, Table
-from selective_backprop_lab.data.folders import inside
 from selective_backprop_lab.records.example_history import ExampleHistory
-from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.files import inside, replacing
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.report.report import portraits
 

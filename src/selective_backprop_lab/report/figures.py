@@ -16,19 +16,18 @@ from matplotlib.figure import Figure
 from selective_backprop_lab.analysis.comparison import (
     CROWD,
     arms,
-    is_crowd,
     leaders,
     length,
     lengths,
     measure_of,
     ranking,
 )
-from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
-from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, curve
 from selective_backprop_lab.analysis.facts import headline, notes
 from selective_backprop_lab.analysis.findings import gains
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted, final_error
 from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.frame import AXIS_LABELS, AXIS_WORDS
 from selective_backprop_lab.report import panels
 from selective_backprop_lab.report.panels import BANDED, LEADERS, Style, ceiling, span, styles
 
@@ -52,7 +51,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
     """Draw error against cost and time (for the lowest), final errors, and each phase's time."""
     found, rows = arms(comparison), ranking(comparison)
-    shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
+    shown = leaders(comparison, LEADERS) if comparison.arm.nunique() > CROWD else [*found]
     curves = {label: found[label] for label in shown}
     longest = lengths(comparison)[0]
     banded = sum(length(own) == longest for own in curves.values()) <= BANDED
@@ -135,7 +134,9 @@ def _draw_error(
             width = 0.8 if longest else 0.55
             spread = longest and banded
             panels.draw_curve(axes, line, style, width=width, spread=spread, label=label)
-            means += line.drawn if spread else line.mean
+            means += line.mean
+            if spread and not line.has_band:
+                means += [error for _, errors in line.seeds for error in errors]
             if longest:
                 ends.append((own.arm.iloc[0], style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(AXIS_LABELS[axis])
@@ -171,7 +172,7 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
             place = error.mean, row, error.half_width
             if _draw_interval(axes, place, edge, look[label].colour, **dot):
                 means.append(error.mean)
-                reach += error.ends
+                reach += [max(0.0, e) for e in (error.low, error.high) if math.isfinite(e)]
         axes.plot([], [], color=panels.INK, linestyle="", label=f"length {budget.short}", **dot)
     plain = {label: errors[label].mean for label in known.label[known.arm == BASELINE].unique()}
     if plain:

@@ -11,12 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from selective_backprop_lab.analysis.comparison import arms, length, lengths
-from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import Curve
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted
 
-# These strategies always have these colours, related ones similar hues; others take the remaining
-# ones, in order of name. The most frequent have those of Okabe and Ito, which readers with common
-# forms of colour blindness can tell apart.
+# Related strategies have similar hues; those not named here take what remains, in order of name.
+# The most frequent have Okabe and Ito's colours, which most colour-blind readers can tell apart.
 _OWN = {
     BASELINE: "#7a7a7a", "random-backprop": "#56b4e9", "random-scored": "#0072b2",
     "selective-backprop": "#d55e00", "stale-sb": "#009e73", "stale-sb-spread": "#6fd3a8",
@@ -35,9 +34,7 @@ BANDED = 3  # with more curves than this, no bands are drawn, as they could not 
 LEADERS = 5  # number of curves to show if there are too many arms
 _LOG_FROM = 4.0  # an axis is logarithmic if the highest mean error is this many times the lowest
 _FAR = 4.0  # times the distance from the lowest to the third quartile; values beyond are cut off
-# Pale, so that phases do not look like strategies. Brown is selection, blue is training. Neighbours
-# also differ in lightness.
-PHASE_COLOURS = {  # in the order of the work
+PHASE_COLOURS = {  # in the order of the work; brown is selection, blue is training
     "prepare": "#5e4b3c",
     "load": "#dddbe0",
     "score": "#ab8d73",

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selective_backprop_lab.analysis.comparison import is_crowd, measure_of
+from selective_backprop_lab.analysis.comparison import CROWD, measure_of
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import facts, headline
 from selective_backprop_lab.analysis.findings import conclusion
@@ -53,7 +53,7 @@ def write_report(
         conclusion=conclusion(comparison),
         differences=differences(comparison),
         overview=overview(comparison, axis),
-        is_crowd=is_crowd(comparison),
+        is_crowd=comparison.arm.nunique() > CROWD,
         numbers=comparison_table(comparison, axis),
         colours=[style.colour for style in look.values()],
         kept=kept,

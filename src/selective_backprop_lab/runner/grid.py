@@ -21,8 +21,7 @@ from selective_backprop_lab.records.files import locked, replacing, told
 from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import Point, Run, is_recorded, pack_finished, read_run
 from selective_backprop_lab.records.writer import TakenError
-from selective_backprop_lab.runner.local_pool import run_local
-from selective_backprop_lab.training.process import asked_to_stop
+from selective_backprop_lab.training.process import asked_to_stop, run_local
 from selective_backprop_lab.training.resumable_run import ResumableRun
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
@@ -155,7 +154,11 @@ def run_grid(
     if failed:
         raise sb.LossError("\n".join(failed))
     if taken := [config for config in configs if not store.read(config).finished]:
-        _wait(taken, store)
+        names = ", ".join(config.record_name for config in taken)
+        message = f"another process is training {names}; waiting until it is done"
+        warnings.warn(message, sb.SelectionWarning, stacklevel=2)
+        with locked(store.path(taken[0])):  # until the other process ends this run, or dies
+            pass
         more: dict[str, Any] = {"interleave": interleave, "log_examples": log_examples}
         run_grid(taken, store, watch=watch, jobs=jobs, threads=threads, resume=resume, **more)
     return [store.read(config) for config in configs]
@@ -167,15 +170,6 @@ def _groups(configs: Iterable[RunConfig]) -> list[list[RunConfig]]:
         data = config.recipe.data, config.limit, *config.drawn, config.held_out
         groups.setdefault((*data, config.seed, config.length), []).append(config)
     return [*groups.values()]
-
-
-def _wait(taken: Sequence[RunConfig], store: RunStore) -> None:
-    """Wait until another process ends one of the runs that it is training, or dies."""
-    names = ", ".join(config.record_name for config in taken)
-    message = f"another process is training {names}; waiting until it is done"
-    warnings.warn(message, sb.SelectionWarning, stacklevel=3)
-    with locked(store.path(taken[0])):
-        pass
 
 
 _Step = tuple[RunConfig, Point] | str

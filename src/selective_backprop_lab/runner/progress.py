@@ -20,8 +20,7 @@ class RunProgress:
     """Show the progress of runs. Use it as a context manager, and call it with each evaluation.
 
     A line is printed for each run that ends. A terminal also shows bars; elsewhere, long runs print
-    a line from time to time. `weight` says how long a run takes, in any unit; by default, its
-    length as a share of the longest.
+    a line from time to time. `weight` says how long a run takes, in any unit (None: its length).
     """
 
     def __init__(

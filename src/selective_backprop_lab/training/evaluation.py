@@ -48,7 +48,6 @@ def evaluate(
 
 
 def _rare_precision(chances: Tensor, labels: Tensor) -> float | None:
-    """Return the mean precision over the recalls of the rarest class with enough examples."""
     counts = labels.bincount(minlength=chances.shape[1])
     rarest = int(counts.masked_fill(counts < _ENOUGH, len(labels) + 1).argmin())
     if counts[rarest] < _ENOUGH or not bool(chances[:, rarest].isfinite().all()):

@@ -22,8 +22,7 @@ from selective_backprop_lab.records.example_history import (
 from selective_backprop_lab.shapes import Float, Float32, Int64
 
 _HELD = 2**20  # how many logits may wait to be counted
-# What is stored for each example, with its first value: columns of `ExampleHistory`, and sums for
-# its means.
+# Columns of `ExampleHistory`, and sums for its means, with the first value of each.
 _COLUMNS = {
     "prediction": np.int64(-1),
     "confidence": np.float32(np.nan),

@@ -22,9 +22,8 @@ from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.probes import Memory, ProbeContext
 from selective_backprop_lab.training.process import RandomStreams
-from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.run_config import Memory, ProbeContext, RunConfig
 
 _PROBED = 10_000  # the most training labels on which the training error is measured
 
@@ -87,9 +86,7 @@ class TrainingRun:
         if spec.weighs_classes:
             sizes = data.train_labels.bincount(minlength=data.classes)
             self._class_weights = sizes.clamp(min=1).reciprocal().to(self._device)
-        self._recent: list[
-            tuple[Tensor, Tensor]
-        ] = []  # labels and weights that are not counted yet
+        self._recent: list[tuple[Tensor, Tensor]] = []  # labels and weights to be counted
         # The weights that each class was trained with, all together.
         self._by_class = torch.zeros(data.classes, dtype=torch.float64, device=self._device)
         self._seen = sb.Stats()
@@ -188,8 +185,7 @@ class TrainingRun:
 
     @property
     def _parts(self) -> dict[str, Any]:
-        # All that has a state of its own, in the order in which it is restored.
-        parts = {
+        parts = {  # in the order in which they are restored
             "model": self.model,
             "loader": self.loader,
             "optimizer": self._optimizer,

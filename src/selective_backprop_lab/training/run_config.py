@@ -1,15 +1,24 @@
-"""The configuration of a run, its description in the record, and the name of the record."""
+"""The configuration of a run, its description in the record, and its probes.
+
+Probes look into a run while it trains, without changing it, and record what they see. A run with
+probes and a run without train the same net and share a record.
+"""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget, ScheduleBasis, basis_words
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.names import fingerprint
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
@@ -17,10 +26,34 @@ from selective_backprop_lab.records.lines import record_name
 from selective_backprop_lab.records.provenance import provenance
 from selective_backprop_lab.records.schema import Header, utc_now
 from selective_backprop_lab.strategies import LabStrategy, StrategyOptions, find_strategy
-from selective_backprop_lab.training.probes import Probe
 
 _OTHER_SEEDS = 1_000_000
 VERSION = 1  # of the defaults, because a run with other defaults is another run
+
+Memory = dict[str, Any]
+"""What a probe remembers of one run, for `torch.save`; it is empty at first."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeContext:
+    """What a probe may look at, but must not change."""
+
+    model: nn.Module  # the model in training; in eval mode when a probe looks
+    data: LabData
+    device: torch.device
+
+
+class Probe(ABC):
+    """What to look for in a run; a frozen dataclass, which records name by its `repr`."""
+
+    def select(self, scene: ProbeContext, indices: Tensor, memory: Memory) -> None:  # noqa: B027
+        """Note a training batch by its rows' indices, on the CPU; the run's time includes this."""
+
+    @abstractmethod
+    def look(
+        self, scene: ProbeContext, progress: float, memory: Memory
+    ) -> Mapping[str, Any] | None:
+        """Return what the probe sees after this fraction of the run, for a record, or None."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +136,7 @@ class RunConfig:
         }
 
     def identity(self) -> dict[str, Any]:
-        """Return what distinguishes the run from others: all choices that are not defaults.
-
-        Options that are added later therefore do not change the identity of older runs.
-        """
+        """Return the choices that are not defaults, which options added later do not change."""
         chosen = _chosen(_altered(self, seed=0), self.strategy)
         files = self._files | _files(pretrained=self.pretrained)
         return {**chosen, "seed": self.seed, **files}

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ from fixture_runs import (
     fixture_comparison,
     fixture_header,
     fixture_history,
-    fixture_point,
+    fixture_record,
     fixture_run,
 )
 
@@ -27,7 +26,6 @@ from selective_backprop_lab.analysis.comparison import (
 from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.frame import runs_of
 from selective_backprop_lab.records.schema import pack_finished
-from selective_backprop_lab.records.writer import RunWriter
 
 
 def labels(runs):
@@ -103,17 +101,11 @@ def test_leaders_are_traditional_and_those_that_end_lowest(count, expected):
     assert leaders(crowd(), count) == expected
 
 
-def write(folder, arm="traditional", seed=0, *, config=None, finished=True, examples=12, **header):
+def write(folder, arm="traditional", seed=0, *, config=None, examples=12, **more):
     usual = fixture_header(arm, seed).config
     config = {**usual, "arm": arm, "seed": seed, **(config or {})}
-    found = fixture_header(arm, seed, config=config, **header)
-    with closing(RunWriter.open(folder, found)) as writer:
-        writer.add(fixture_point())
-        if finished:
-            writer.end({})
-    if examples:
-        write_examples(fixture_history(examples), writer.path)
-    return writer.path
+    history = fixture_history(examples)
+    return fixture_record(folder, arm, seed, history=history, config=config, **more)
 
 
 def read(*places):

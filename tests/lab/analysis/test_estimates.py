@@ -10,21 +10,19 @@ from scipy import stats
 
 from selective_backprop_lab.analysis.estimates import (
     Estimate,
+    Finding,
+    Verdict,
     detectable,
     estimate,
     holm,
-    seeds_to_find,
-    t_quantile,
-)
-from selective_backprop_lab.analysis.verdict import (
-    Finding,
-    Verdict,
-    in_words,
     is_above,
     is_below,
     opposite,
+    seeds_to_find,
+    t_quantile,
     tally,
 )
+from selective_backprop_lab.analysis.tables import in_words
 
 ERRORS = st.floats(0.01, 100)
 
@@ -111,9 +109,7 @@ HOLDS, FAILS, OPEN = Verdict
         (Estimate(-math.inf, math.nan, 1), 0.0, OPEN, OPEN),
     ],
 )
-def test_a_claim_is_judged_by_the_side_of_the_limit_on_which_the_interval_lies(
-    found, limit, above, below
-):
+def test_a_claim_is_judged_by_where_its_interval_lies(found, limit, above, below):
     assert is_above(found, limit) is above
     assert is_below(found, limit) is below
     assert opposite(above) is below

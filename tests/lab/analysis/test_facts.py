@@ -15,22 +15,16 @@ from selective_backprop_lab.analysis.facts import facts, headline, notes
         ({"versions": {"python": "3.13.0"}}, "different versions"),
         ({"config": {"batch_size": 8}}, "do not share one recipe: batch size is unset and 8"),
         ({"code_version": "git 0123456789ab + uncommitted changes"}, "had uncommitted changes"),
+        ({"model_file": "edited"}, "The file of the model was changed between the runs."),
+        ({"data_file": "edited"}, "The file of the data was changed between the runs."),
     ],
 )
 def test_whatever_else_differs_is_said(change, note):
-    alike = fixture_comparison([fixture_run(), fixture_run("other")])
+    files = {"model_file": "0123456789abcdef", "data_file": "0123456789abcdef"}
+    alike = fixture_comparison([fixture_run(**files), fixture_run("other", **files)])
     assert notes(alike) == []
-    mixed = fixture_comparison([fixture_run(), fixture_run("other", **change)])
+    mixed = fixture_comparison([fixture_run(**files), fixture_run("other", **files | change)])
     assert any(note in line for line in notes(mixed)), notes(mixed)
-
-
-@pytest.mark.parametrize("part", ["model", "data"])
-def test_an_edited_file_of_the_users_is_said(part):
-    files = {f"{part}_file": "0123456789abcdef"}, {f"{part}_file": "123456789abcdef0"}
-    runs = fixture_run(**files[0]), fixture_run("other", **files[0])
-    assert notes(fixture_comparison(runs)) == []
-    edited = fixture_comparison([runs[0], fixture_run("other", **files[1])])
-    assert notes(edited) == [f"The file of the {part} was changed between the runs."]
 
 
 def test_a_group_s_own_options_and_its_seed_are_no_difference_of_recipe():
@@ -41,14 +35,9 @@ def test_a_group_s_own_options_and_its_seed_are_no_difference_of_recipe():
 
 
 def test_the_headline_says_what_ran():
-    runs = [
-        fixture_run(
-            seed=seed,
-            config={"data": "digits"},
-            hardware={"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2},
-        )
-        for seed in range(3)
-    ]
+    hardware = {"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2}
+    ran = {"config": {"data": "digits"}, "hardware": hardware}
+    runs = [fixture_run(seed=seed, **ran) for seed in range(3)]
     assert headline(fixture_comparison(runs)) == (
         "digits · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU, AVX2, 2 cores "
         "· code git 0123456789ab"
@@ -81,9 +70,8 @@ def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_
     assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"
     assert notes(usual) == []
     config = {"schedules_follow": "share of traditional updates"}
-    [note] = notes(
-        fixture_comparison([fixture_run(config=config), fixture_run(seed=1, config=config)])
-    )
+    runs = [fixture_run(seed=seed, config=config) for seed in (0, 1)]
+    [note] = notes(fixture_comparison(runs))
     assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.curves import curve
-from selective_backprop_lab.analysis.estimates import estimate
+from selective_backprop_lab.analysis.estimates import curve, estimate
 from selective_backprop_lab.analysis.queries import (
     area_under_curve,
     best_traditional,
@@ -52,14 +51,9 @@ def test_a_final_error_is_not_the_best_one_and_a_run_that_diverged_has_none():
 
 
 def test_a_difference_is_taken_seed_by_seed_over_shared_seeds():
-    plain, other, apart = (
-        frame_of(runs)
-        for runs in (
-            fixture_seeds("traditional", [10.0, 20.0, 30.0, 99.0]),
-            fixture_seeds("other", [9.0, 18.0, 29.0]),
-            [fixture_run("other", seed=9)],
-        )
-    )
+    plain = frame_of(fixture_seeds("traditional", [10.0, 20.0, 30.0, 99.0]))
+    other, apart = fixture_seeds("other", [9.0, 18.0, 29.0]), [fixture_run("other", seed=9)]
+    other, apart = frame_of(other), frame_of(apart)
     found = final_difference(other, plain)
     interval = stats.ttest_1samp([-1.0, -2.0, -1.0], 0).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
@@ -229,10 +223,8 @@ def test_the_table_shows_them_where_classes_are_skewed_and_nowhere_else():
 
 
 def test_the_table_of_two_classes_shows_log_loss_and_the_area_under_the_curve():
-    points = (
-        fixture_point(0.5, test_loss=9.0, ranking=0.5),
-        fixture_point(test_loss=0.0953, ranking=0.75),
-    )
+    last = fixture_point(test_loss=0.0953, ranking=0.75)
+    points = fixture_point(0.5, test_loss=9.0, ranking=0.5), last
     clicks = replace(fixture_run(), points=points)
     assert area_under_curve(frame_of([clicks])).item() == 75.0
     text = table_of(clicks)

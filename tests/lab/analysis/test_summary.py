@@ -93,9 +93,8 @@ def test_what_selection_adds_to_a_treatment_is_a_column_of_its_own():
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():
-    text = to_markdown(
-        fixture_comparison([fixture_run(), fixture_run("other", finished=False, upto=2)])
-    )
+    runs = [fixture_run(), fixture_run("other", finished=False, upto=2)]
+    text = to_markdown(fixture_comparison(runs))
     assert "| other (1 unfinished) |" + " – |" * 6 in text.splitlines()
     assert "other, seed 0, is unfinished, at 50% of its length" in text
 
@@ -113,12 +112,8 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
         shown(two_arms(), width).splitlines()[-1].partition("also shows: ")[2].strip()
         for width in range(110, 60, -3)
     ]
-    assert list(dict.fromkeys(left_out)) == [
-        "",
-        "CPU s.",
-        "scored, CPU s.",
-        "scored, trained, CPU s.",
-    ]
+    first, *more = dict.fromkeys(left_out)
+    assert (first, more) == ("", ["CPU s.", "scored, CPU s.", "scored, trained, CPU s."])
     assert "selective-backprop 6.00 ± 2.48" in shown(two_arms(), 79)
 
 
@@ -142,8 +137,7 @@ def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():
 
 def test_below_three_seeds_a_table_has_no_interval_and_says_so():
     for seeds in (1, 2, 3):
-        text = to_markdown(
-            fixture_comparison(fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds]))
-        )
+        runs = fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds])
+        text = to_markdown(fixture_comparison(runs))
         assert ("With fewer than 3 seeds there is no interval" in text) == (seeds < 3)
         assert ("6.00 ± 2.48" in text) == (seeds == 3)

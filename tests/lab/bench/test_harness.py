@@ -132,9 +132,9 @@ def test_an_epoch_of_a_strategy_trains_on_full_batches_and_scores_whole_windows(
     loops = TimedLoops(workload)
     epoch = loops.selecting(strategy)
     for _ in range(2):
-        assert list(epoch()) == [workload.batch_size] * 4
+        assert list(epoch()) == [workload.recipe.batch_size] * 4
     spent = loops.timed(epoch)
-    assert spent.rows == 4 * workload.batch_size
+    assert spent.rows == 4 * workload.recipe.batch_size
     assert {"load", "forward", "backward", "step"} <= set(spent.phases)
     assert ("score" in spent.phases) == (name == "selective-backprop")
 
@@ -145,7 +145,7 @@ def test_a_scorers_pass_is_run_in_its_precision_and_held_against_the_full_one(wo
     trial = loops.scoring(sb.scorers.Forward(), Precision.BF16)
     assert set(seen) == {torch.bfloat16, torch.float32}
     seen.clear()
-    assert trial.run().rows == 8 * workload.batch_size
+    assert trial.run().rows == 8 * workload.recipe.batch_size
     hook.remove()
     assert set(seen) == {torch.bfloat16}
     exact = loops.scoring(sb.scorers.Forward(), Precision.FP32)
@@ -209,7 +209,7 @@ def test_an_epoch_has_four_windows_or_as_many_as_the_data_fills(recipe, rate, wi
     workload = make_workload(recipe, rate=rate, device=CPU)
     assert (workload.window, workload.examples) == (window, examples)
     assert len(workload.data.train_labels) == examples
-    assert workload.at_once == workload.batch_size == recipe.batch_size
+    assert workload.at_once == workload.recipe.batch_size == recipe.batch_size
 
 
 def test_data_that_does_not_fill_a_window_is_refused():
@@ -226,9 +226,7 @@ def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
 @pytest.mark.parametrize(
     ("precision", "other"), [(Precision.FP32, "bf16"), (Precision.BF16, "fp32")]
 )
-def test_scorers_score_as_training_computes_but_the_one_named_by_the_other_precision(
-    precision, other
-):
+def test_all_scorers_but_one_score_in_the_precision_of_training(precision, other):
     scorers = all_scorers(CPU, precision)
     scorers.pop("quantized", None)  # where torchao is installed
     assert list(scorers) == ["forward", other]

@@ -17,9 +17,7 @@ def files_of(folder):
 
 
 @pytest.mark.parametrize("line", ["audit out --top 9 --table out/all.csv", TRAIN])
-def test_a_link_in_the_place_of_a_file_is_replaced_and_leads_no_command_outside(
-    copy, tmp_path, line
-):
+def test_a_link_in_the_place_of_a_file_leads_no_command_outside(copy, tmp_path, line):
     outside, clean = tmp_path / "outside", tmp_path / "clean"
     shutil.copytree(copy / "out", clean / "out")
     before = files_of(clean)

@@ -2,28 +2,20 @@
 
 import pytest
 import torch
+from fixture_lab import noise_images
 
 from selective_backprop_lab.data import loader as module
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, on_device
-from selective_backprop_lab.data.splits import Splits
 
 pytestmark = pytest.mark.cuda
-
-
-def data_of(channels: int) -> LabData:
-    generator = torch.Generator().manual_seed(7)
-    images = torch.randint(0, 256, (23, channels, 6, 6), dtype=torch.uint8, generator=generator)
-    labels = torch.arange(23) % 5
-    return LabData.of("noise", Splits(images, labels, images[:9], labels[:9], tuple("abcde")))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("room", [1.0, 0.0], ids=["an epoch at once", "batch by batch"])
 def test_images_made_on_a_gpu_are_those_made_on_the_host(channels, room, monkeypatch):
     monkeypatch.setattr(module, "_EPOCH_SHARE", room)
-    data, options = data_of(channels), Augmentation(shift=1, flip=True, cutout=2)
+    data, options = noise_images(channels=channels), Augmentation(shift=1, flip=True, cutout=2)
     here, there = (
         make_loader(each, batch_size=4, seed=3, augmentation=options, with_indices=True)
         for each in (data, on_device(data, torch.device("cuda")))
@@ -39,5 +31,5 @@ def test_images_made_on_a_gpu_are_those_made_on_the_host(channels, room, monkeyp
 
 def test_data_that_would_fill_a_gpu_stay_on_the_host(monkeypatch):
     monkeypatch.setattr(module, "_DATA_SHARE", 1e-12)
-    data = data_of(3)
+    data = noise_images()
     assert on_device(data, torch.device("cuda")) is data

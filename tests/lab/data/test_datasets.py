@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from fixture_lab import finish
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,16 +19,8 @@ from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 
-NEED_NO_FOLDER = {
-    "digits",
-    "digits-three",
-    "mnist1d",
-    "breast-cancer",
-    "table",
-    "clicks",
-    "source-code",
-}
-NEED_NO_FOLDER |= {"source-bytes", "help-bytes"}
+NEED_NO_FOLDER = {"digits", "digits-three", "mnist1d", "breast-cancer", "table", "clicks"}
+NEED_NO_FOLDER |= {"source-code", "source-bytes", "help-bytes"}
 OF_MERGED = {"mnist-parity": "mnist", "cifar10-animals": "cifar10", "cifar100-coarse": "cifar100"}
 
 
@@ -104,8 +97,6 @@ def test_features_of_any_scale_are_standardised_composed_and_trained_on(monkeypa
     assert inputs.std(0, correction=0).tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-3)
     length = Budget("epochs", 5.0)
     plan = RunConfig(RECIPES["plane"], "auto", StrategyOptions(), seed=0, length=length)
-    run = TrainingRun(plan, data, log_examples=True)
-    while not run.finished:
-        run.advance()
+    run = finish(TrainingRun(plan, data, log_examples=True))
     assert run.points[-1].test_error < 25
     assert run.history().portrait_image is None

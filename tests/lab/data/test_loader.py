@@ -3,23 +3,16 @@
 from dataclasses import replace
 
 import torch
+from fixture_batches import same
+from fixture_lab import noise_images as data_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
-from selective_backprop_lab.data.splits import Splits
 
 AUGMENTATION = Augmentation(shift=1, flip=True, cutout=2)
-
-
-def data_of(count: int = 23, *, channels: int = 3) -> LabData:
-    generator = torch.Generator().manual_seed(7)
-    shape = (count, channels, 6, 6)
-    images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    labels, test = torch.arange(count) % 5, (images[:9].flip(0), torch.arange(9) % 5)
-    return LabData.of("noise", Splits(images, labels, *test, tuple("abcde")))
 
 
 def dataset_of(data: LabData, augmentation: Augmentation | None = None) -> InMemoryDataset:
@@ -30,14 +23,6 @@ def dataset_of(data: LabData, augmentation: Augmentation | None = None) -> InMem
 def epoch_of(loader, epoch: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     loader.dataset.set_epoch(epoch)
     return list(loader)
-
-
-def same(first: list, second: list) -> bool:
-    return len(first) == len(second) and all(
-        torch.equal(one, other)
-        for pair, others in zip(first, second, strict=True)
-        for one, other in zip(pair, others, strict=True)
-    )
 
 
 @given(st.lists(st.integers(0, 22), min_size=1, max_size=9))
@@ -86,12 +71,9 @@ def test_test_images_come_in_order_with_the_training_images_statistics():
 
 
 def test_a_batch_with_indices_is_the_same_batch_and_says_which_examples_it_is_of():
-    plain, indexed = (
-        make_loader(
-            data_of(), batch_size=4, seed=5, augmentation=AUGMENTATION, with_indices=indices
-        )
-        for indices in (False, True)
-    )
+    options = {"batch_size": 4, "seed": 5, "augmentation": AUGMENTATION}
+    plain = make_loader(data_of(), **options)
+    indexed = make_loader(data_of(), with_indices=True, **options)
     for loader in (plain, indexed):
         loader.dataset.set_epoch(2)
     seen = []

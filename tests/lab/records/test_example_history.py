@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fixture_batches import same
 from fixture_lab import blank_data, few_digits
 from fixture_runs import fixture_history
 
@@ -15,16 +16,6 @@ from selective_backprop_lab.records.example_history import (
     read_examples,
     write_examples,
 )
-
-
-def same(one, other):
-    for name, value in vars(one).items():
-        if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(getattr(other, name), value, err_msg=name)
-            assert getattr(other, name).dtype == value.dtype
-        else:
-            assert getattr(other, name) == value
-    return True
 
 
 @pytest.mark.parametrize(
@@ -65,21 +56,6 @@ def test_a_file_that_holds_code_is_refused(tmp_path):
         ({"version": np.int64(7)}, "version 7, but this code reads version 1"),
         ({"version": None}, "version"),
         ({"scored": None}, "scored"),
-    ],
-    ids=range(3),
-)
-def test_a_file_of_another_version_or_that_lacks_an_array_is_refused(tmp_path, changes, words):
-    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files} | changes
-    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-    with pytest.raises(sb.RecordError, match=rf"a\.examples\.npz: .*{words}"):
-        read_examples(tmp_path / "a.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
         ({"scored": np.zeros(11, np.int32)}, r"scored is int32 of shape \(11,\), .*example 12"),
         ({"label": np.zeros(12)}, "label is float64 .*int64"),
         (
@@ -93,13 +69,13 @@ def test_a_file_of_another_version_or_that_lacks_an_array_is_refused(tmp_path, c
         ),
         ({"passes": np.array("many")}, "many"),
     ],
-    ids=range(6),
+    ids=range(9),
 )
-def test_arrays_that_do_not_go_together_are_refused(tmp_path, changes, words):
+def test_other_versions_and_arrays_that_do_not_fit_are_refused(tmp_path, changes, words):
     path = write_examples(fixture_history(), tmp_path / "a.jsonl")
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files} | changes
-    np.savez(path, **arrays)
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(sb.RecordError, match=rf"a\.examples\.npz: .*{words}"):
         read_examples(tmp_path / "a.jsonl")
 

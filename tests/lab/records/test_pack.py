@@ -2,10 +2,11 @@
 
 import lzma
 import re
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
-from fixture_runs import fixture_header, fixture_point
+from fixture_runs import fixture_header
+from fixture_runs import fixture_record as record
 
 import selective_backprop as sb
 from selective_backprop_lab.records import schema
@@ -17,14 +18,6 @@ from selective_backprop_lab.records.schema import (
     record_path,
     record_paths,
 )
-from selective_backprop_lab.records.writer import RunWriter
-
-
-def record(folder, arm="traditional", seed=0, error=5.0, **options):
-    with closing(RunWriter.open(folder, fixture_header(arm, seed), **options)) as writer:
-        writer.add(fixture_point(error=error))
-        writer.end({"updates": 1})
-    return writer.path
 
 
 @pytest.fixture
@@ -63,10 +56,9 @@ def test_a_pack_that_is_damaged_is_named_and_left_alone(packed):
 
 def test_only_what_is_finished_is_packed(tmp_path):
     record(tmp_path, seed=0)
-    with closing(RunWriter.open(tmp_path, fixture_header(seed=1))) as unfinished:
-        unfinished.add(fixture_point())
+    unfinished = record(tmp_path, seed=1, finished=False)
     assert pack_finished(tmp_path) == (1, [])
-    assert unfinished.path.exists()
+    assert unfinished.exists()
     assert [run.finished for run in read_runs(tmp_path)] == [True, False]
     assert pack_finished(tmp_path) == (0, [])
 
@@ -80,9 +72,7 @@ def test_a_packed_record_that_is_replaced_on_request_is_kept_aside(packed):
     assert aside == {f"{again.name}.replaced": contents[again.name]}
 
 
-def test_records_of_other_names_and_files_that_are_none_stay_beside_the_pack_and_are_named(
-    tmp_path,
-):
+def test_records_of_other_names_and_files_that_are_none_stay_and_are_named(tmp_path):
     usual = record(tmp_path)
     copy, notes = tmp_path / "copy.jsonl", tmp_path / "notes.jsonl"
     copy.write_bytes(usual.read_bytes())

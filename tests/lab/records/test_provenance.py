@@ -55,9 +55,7 @@ def test_changed_and_new_files_are_uncommitted_changes(checkout, name):
 def test_a_package_installed_inside_somebodys_checkout_has_its_own_version(checkout):
     outer = checkout.parents[1]
     (outer / ".gitignore").write_text("src\n")
-    git(outer, "init", "--quiet")
-    git(outer, "add", ".gitignore")
-    git(outer, "commit", "--quiet", "--no-verify", "-m", "fixture")
+    commit(outer)
     assert provenance.code_version() == "1.2.3"
 
 

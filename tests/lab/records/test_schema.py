@@ -63,16 +63,11 @@ def test_points_are_read_as_they_were_written(described, tmp_path_factory):
     assert repr(list(read_run(path).points)) == repr(points)
 
 
-def test_a_whole_number_where_a_float_belongs_is_a_float(write):
-    line = encode({"kind": "point", **asdict(fixture_point()), "cost": 3})
-    (point,) = read_run(write(lines_of()[0], line)).points
-    assert isinstance(point.cost, float)
-
-
-def test_what_older_records_do_not_have_is_missing(write):
-    older = asdict(fixture_point())
+def test_a_whole_number_is_read_as_a_float_and_what_older_records_lack_is_missing(write):
+    older = asdict(fixture_point()) | {"cost": 3}
     del older["class_errors"], older["ranking"]
     (point,) = read_run(write(lines_of()[0], encode({"kind": "point", **older}))).points
+    assert isinstance(point.cost, float)
     assert (point.class_errors, point.ranking) == (None, None)
 
 
@@ -83,9 +78,7 @@ def test_a_run_without_end_or_with_another_status_is_unfinished(write):
 
 
 @given(data=st.data())
-def test_a_file_cut_anywhere_after_its_header_is_read_up_to_its_last_whole_line(
-    data, tmp_path_factory
-):
+def test_a_file_cut_anywhere_is_read_up_to_its_last_whole_line(data, tmp_path_factory):
     points = [fixture_point(0.5), fixture_point(1.0)]
     lines = lines_of(points=points)
     content = b"".join(lines)

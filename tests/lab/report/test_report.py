@@ -105,18 +105,14 @@ def located(*runs):
 
 def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
     page = report(runs_of(10), whole=True)
+    said = ["6.00 ± 2.48", "Wall seconds", "git 0123456789ab", "selective-backprop compare"]
+    said += ["The 6 records behind this page", "exclude evaluation", "Cost is counted in passes"]
     for words in (
+        *said,
+        "level",
         "Which strategy learns cheapest? fixture-data, fixture-net",
         "fixture-data · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU",
         "Does selection pay here? Not shown. On fixture-data, plain training ends at 6.00 % error",
-        "level",
-        "6.00 ± 2.48",
-        "Wall seconds",
-        "git 0123456789ab",
-        "selective-backprop compare",
-        "The 6 records behind this page",
-        "exclude evaluation",
-        "Cost is counted in passes",
     ):
         assert words in page.text, words
     assert [*page.figures] == [GAIN, OVERVIEW]
@@ -140,13 +136,9 @@ def test_nothing_is_asked_of_any_server_and_there_is_no_script(report):
 
 def test_every_text_of_a_record_is_escaped(report):
     config = dict.fromkeys(("data", "model", "lr"), NASTY)
-    changes = {
-        "command": NASTY,
-        "code_version": NASTY,
-        "started": NASTY,
-        "versions": {NASTY: NASTY},
-    }
-    run = fixture_run(NASTY, config=config, hardware={"cpu": NASTY, "gpu": NASTY}, **changes)
+    changes = {**dict.fromkeys(("command", "code_version", "started"), NASTY)}
+    changes |= {"versions": {NASTY: NASTY}, "hardware": {"cpu": NASTY, "gpu": NASTY}}
+    run = fixture_run(NASTY, config=config, **changes)
     run = replace(run, path=Path("a.jsonl"))
     history = fixture_history(class_name=(NASTY,) * 3)
     page = report([run, fixture_run(config=config)], histories={run.path: history})

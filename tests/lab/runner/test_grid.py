@@ -99,9 +99,7 @@ def test_runs_that_another_process_trains_are_waited_for_and_trained_only_if_it_
         runs = run_grid(plans, RunStore(tmp_path), watch=lambda *of: heard.append(of))
     assert waited == [plans[0].record_name]
     assert all(run.finished for run in runs)
-    assert [run.header.command for run in runs] == (["other's"] * 2 if finishes else [""] * 2) + [
-        ""
-    ]
+    assert [run.header.command for run in runs] == [*["other's" if finishes else ""] * 2, ""]
     assert {plan for plan, _ in heard[:3]} == {plans[2]}
     assert (heard[3:] == [(plan, None) for plan in plans[:2]]) == finishes
     assert not [path for path in tmp_path.iterdir() if "replaced" in path.name]

@@ -10,14 +10,14 @@ import pytest
 from fixture_jobs import Endless, Failing, Killed, wait_for
 
 import selective_backprop as sb
-from selective_backprop_lab.runner import local_pool
-from selective_backprop_lab.runner.local_pool import run_local
+from selective_backprop_lab.training import process
+from selective_backprop_lab.training.process import run_local
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ENDLESS = """
 from pathlib import Path
 from fixture_jobs import Endless
-from selective_backprop_lab.runner.local_pool import run_local
+from selective_backprop_lab.training.process import run_local
 
 if __name__ == "__main__":
     work = [Endless(Path.cwd(), tells=False), Endless(Path.cwd(), tells=False)]
@@ -31,7 +31,7 @@ def run(*work):
 
 @pytest.mark.usefixtures("signals_as_usual")
 def test_where_one_fails_the_others_keep_what_they_have_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(local_pool, "PATIENCE", 10.0)  # seconds until a process is killed
+    monkeypatch.setattr(process, "PATIENCE", 10.0)  # seconds until a process is killed
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # What a user's model raises is told with its traceback.
     with pytest.raises(sb.RecordError, match=r"(?s)^failing: Traceback.*of mine"):

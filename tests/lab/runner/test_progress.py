@@ -18,14 +18,8 @@ class Screen:
 
     def __init__(self, terminal, width=120):
         self.file = io.StringIO()
-        self.console = Console(
-            file=self.file,
-            force_terminal=terminal,
-            width=width,
-            height=40,
-            color_system=None,
-            legacy_windows=False,
-        )
+        size = {"width": width, "height": 40, "color_system": None, "legacy_windows": False}
+        self.console = Console(file=self.file, force_terminal=terminal, **size)
 
     @property
     def lines(self):
@@ -56,20 +50,9 @@ def two_plans(**changes):
     return [fixture_plan(arm, evaluations=2, **changes) for arm in ("traditional", "low-k")]
 
 
-HALF = fixture_point(
-    0.5, 20.0, cost=1.2, seconds=1.0, cpu_seconds=0.9, candidates=300, trained=100, epoch=2.0
-)
-WHOLE = fixture_point(
-    1.0,
-    5.25,
-    cost=1.8,
-    seconds=2.0,
-    cpu_seconds=1.5,
-    updates=1234,
-    candidates=600,
-    trained=400,
-    epoch=3.0,
-)
+HALF = fixture_point(0.5, 20.0, cost=1.2, seconds=1.0, candidates=300, trained=100)
+SPENT = {"cost": 1.8, "seconds": 2.0, "cpu_seconds": 1.5, "updates": 1234}
+WHOLE = fixture_point(1.0, 5.25, candidates=600, trained=400, **SPENT)
 
 
 def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done(pipe):

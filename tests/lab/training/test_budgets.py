@@ -145,9 +145,7 @@ def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows,
 
 
 @pytest.mark.parametrize("epochs", [2, 8])
-def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
-    monkeypatch, learning_rates, epochs
-):
+def test_timed_runs_have_the_schedule_of_the_recipe(monkeypatch, learning_rates, epochs):
     clock = MeteredClock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)
     timed = paced("traditional", ScheduleBasis.CANDIDATES, seconds=6.0, model=model)
@@ -160,11 +158,8 @@ def test_a_record_says_what_the_learning_rate_followed():
     def said(follows, **length):
         return paced("traditional", follows, **length).description()["schedules_follow"]
 
-    for unit, usual in {
-        "epochs": "candidates seen",
-        "cost": "cost spent",
-        "seconds": "seconds spent",
-    }.items():
+    named = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "seconds spent"}
+    for unit, usual in named.items():
         assert said(ScheduleBasis.RUN, **{unit: 3.0}) == usual
         assert schedule_note(usual) is None
         words = said(ScheduleBasis.CANDIDATES, **{unit: 3.0})

@@ -99,9 +99,7 @@ def test_code_is_never_run_however_whole_it_is(kept, tmp_path):
         (IDENTITY | {"format": 99}, f"format is {FORMAT} there and 99 here"),
     ],
 )
-def test_one_of_another_run_or_version_is_refused_with_the_difference(
-    kept, tmp_path, other, difference
-):
+def test_one_of_another_run_is_refused_with_the_difference(kept, tmp_path, other, difference):
     kept.save({})
     with pytest.raises(sb.RecordError, match=f"of another run: {difference}"):
         Checkpoints(tmp_path / "run.jsonl", other).load()

@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fixture_batches import same
 from fixture_lab import carry_out, few_digits, finish, fixture_plan, same_runs
 from reference import doubt, mean_doubt
 
@@ -75,12 +76,9 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
     assert follower.loss_mean == pytest.approx(means, rel=1e-5)
     doubts = [mean_doubt(example["doubts"]) for example in expected]
     assert follower.doubt == pytest.approx(doubts, abs=1e-5)
-    assert follower.columns["loss_last"] == pytest.approx(
-        [e["losses"][-1] for e in expected], rel=1e-5
-    )
-    assert follower.columns["confidence"] == pytest.approx(
-        [e["confidence"] for e in expected], rel=1e-5
-    )
+    lasts = [(example["losses"][-1], example["confidence"]) for example in expected]
+    kept = zip(follower.columns["loss_last"], follower.columns["confidence"], strict=True)
+    assert np.array([*kept]) == pytest.approx(np.array(lasts), rel=1e-5)
 
 
 def test_an_example_that_was_never_seen_says_so():
@@ -152,13 +150,7 @@ def test_a_run_that_was_interrupted_keeps_what_became_of_its_examples():
     first.advance(lambda: next(batches))
     second = TrainingRun(plan, few_digits(), log_examples=True)
     second.load_state_dict(first.state_dict())
-    history = finish(second).history()
-    for name, expected in vars(whole).items():
-        found = getattr(history, name)
-        if isinstance(expected, np.ndarray):
-            np.testing.assert_array_equal(found, expected, err_msg=name)
-        else:
-            assert found == expected
+    assert same(finish(second).history(), whole)
 
 
 def test_half_a_history_is_none():

@@ -13,7 +13,7 @@ import pytest
 from fixture_lab import few_digits, fixture_plan, same_runs, train_session, untimed
 
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.training.probes import Probe
+from selective_backprop_lab.training.run_config import Probe
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process"),
@@ -41,9 +41,8 @@ def start_and_kill(plan: Any, folder: Path, updates: int) -> None:
     if child == 0:
         os.close(reads)
         try:
-            train_session(
-                replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6
-            )
+            told = replace(plan, probes=(Telling(writes),))
+            train_session(told, few_digits(), folder, every=1e-6)
         except BaseException:
             traceback.print_exc()
         finally:

@@ -48,9 +48,7 @@ def curves(folder):
         (signal.SIGINT, 130, "interrupted; what was recorded is kept"),
     ],
 )
-def test_train_ends_with_a_checkpoint_and_resume_goes_on(
-    tmp_path, at_update, number, status, words
-):
+def test_train_ends_with_a_checkpoint_and_goes_on(tmp_path, at_update, number, status, words):
     (tmp_path / "whole").mkdir()
     run_command(TRAIN, tmp_path / "whole")
     at_update(3, lambda: signal.raise_signal(number))

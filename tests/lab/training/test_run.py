@@ -36,8 +36,8 @@ from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
-from selective_backprop_lab.training.probes import Probe, ProbeContext
 from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import Probe, ProbeContext
 
 
 @pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
@@ -231,14 +231,8 @@ def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
 
 @pytest.mark.parametrize(("arm", "read"), [("auto", 0.2), ("traditional", None)])
 def test_the_share_of_labels_that_look_wrong_is_metered_where_it_is_read(arm, read):
-    plan = fixture_plan(
-        arm,
-        model="small_cnn",
-        epochs=2,
-        seed=1,
-        recipe={"learning_rate": 0.05, "batch_size": 16},
-        evaluations=1,
-    )
+    recipe = {"learning_rate": 0.05, "batch_size": 16}
+    plan = fixture_plan(arm, model="small_cnn", epochs=2, seed=1, recipe=recipe, evaluations=1)
     run = TrainingRun(plan, Composition(noise=0.2)(few_digits(1000)))
     run.advance()
     assert run.meters()["wrong_labels"] == (read and pytest.approx(read, abs=0.1))
@@ -325,10 +319,8 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     assert record(tmp_path, Restless()) == again
     assert record(tmp_path) == again
     both = record(tmp_path, Restless(), Restless("other"))
-    assert {each.probe for each in both.observations} == {
-        "Restless(name='restless')",
-        "Restless(name='other')",
-    }
+    names = {f"Restless(name='{name}')" for name in ("restless", "other")}
+    assert {each.probe for each in both.observations} == names
 
 
 def test_quantiles_of_losses_are_those_of_the_first_examples():

@@ -17,18 +17,13 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 
 def as_by_default(arm="auto"):
-    return RunConfig(
-        find_recipe("digits"), arm, StrategyOptions(), seed=3, length=Budget("cost", 8.0)
-    )
+    recipe, length = find_recipe("digits"), Budget("cost", 8.0)
+    return RunConfig(recipe, arm, StrategyOptions(), seed=3, length=length)
 
 
 def test_what_was_chosen_is_named():
-    plan = replace(
-        as_by_default("stale-sb"),
-        limit=100,
-        composition=Composition(noise=0.2),
-        settings=StrategyOptions(rate=0.5, keep=0.5),
-    )
+    chosen = {"composition": Composition(noise=0.2), "settings": StrategyOptions(0.5, keep=0.5)}
+    plan = replace(as_by_default("stale-sb"), limit=100, **chosen)
     identity = plan.identity()
     assert identity["strategy"] == {"name": "stale-sb", "rate": 0.5}
     assert (identity["limit"], identity["noise"], identity["seed"]) == (100, 0.2, 3)
@@ -68,13 +63,8 @@ def test_committed_runs_are_found_by_what_their_command_asked_for():
     assert len(runs) == 54
     for arm, cost in (("traditional", 10.0), ("auto", 40.0), ("auto+smoothing-0.3", 40.0)):
         for seed in range(6):
-            usual = as_by_default(arm)
-            plan = replace(
-                usual,
-                recipe=replace(usual.recipe, model="perceptron"),
-                seed=seed,
-                length=Budget("cost", cost),
-                evaluations=16,
-                composition=Composition(noise=0.2),
-            )
+            usual, length = as_by_default(arm), Budget("cost", cost)
+            recipe = replace(usual.recipe, model="perceptron")
+            chosen = {"recipe": recipe, "seed": seed, "length": length, "evaluations": 16}
+            plan = replace(usual, composition=Composition(noise=0.2), **chosen)
             assert runs[plan.record_name].header.identity == plan.identity()

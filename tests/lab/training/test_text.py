@@ -21,12 +21,8 @@ from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.run import TrainingRun
 
 WINDOWS, CONTEXT = 256, 8
-ADAMW = {
-    "optimizer": Optimizer.ADAMW,
-    "learning_rate": 1e-2,
-    "weight_decay": 0.0,
-    "augmentation": Augmentation(),
-}
+STEPS = {"optimizer": Optimizer.ADAMW, "learning_rate": 1e-2, "weight_decay": 0.0}
+ADAMW = STEPS | {"augmentation": Augmentation()}
 CLASSIFIES = [name for name, spec in STRATEGIES.items() if spec.classifies]
 READS = ("traditional", "selective-backprop", "stale-sb", "rho-loss", "infobatch", "auto")
 

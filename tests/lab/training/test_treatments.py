@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixture_lab import carry_out, few_digits, fixture_plan, gone_on, same_runs, states_of, untimed
+from fixture_lab import (
+    carry_out,
+    few_digits,
+    finish,
+    fixture_plan,
+    gone_on,
+    same_runs,
+    states_of,
+    untimed,
+)
 from fixture_loaders import flat_tensors, same_tensors
 
 import selective_backprop as sb
@@ -67,8 +76,7 @@ def test_progressive_runs_see_small_images_first_and_pay_less_for_them():
     run = TrainingRun(fixture_plan("traditional+progressive", **SMALL_CNN), few_digits())
     sides = []
     run.model[0].register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
-    while not run.finished:
-        run.advance()
+    finish(run)
     # Of eight batches three begin before a third of the run is done; two more are of test examples.
     assert sides == [4, 4, 4, *[8] * 7]
     assert run.points[-1].cost == pytest.approx(2 * (5 + 3 / 4) / 8, rel=1e-3)
@@ -101,12 +109,9 @@ def test_reseeded_runs_have_the_data_of_a_seed_and_nothing_else_of_it():
 
 
 def test_the_oracle_trains_on_right_labels_only_once_each():
-    plan = replace(
-        fixture_plan("oracle", seed=1),
-        composition=Composition(copies=1.0, noise=0.2, places=200),
-        limit=None,
-        anew=True,
-    )
+    composition = Composition(copies=1.0, noise=0.2, places=200)
+    drawn = {"composition": composition, "limit": None, "anew": True}
+    plan = replace(fixture_plan("oracle", seed=1), **drawn)
     data = RunStore(Path("unused")).data(plan)
     run = TrainingRun(plan, data)
     trained = run.loader.strategy.subset.indices
@@ -132,10 +137,8 @@ def test_of_uneven_copies_unique_trains_as_the_oracle_does_and_without_any_as_tr
 
 def test_runs_whose_data_are_drawn_anew_have_other_data_by_seed_and_record_it():
     composition = Composition(noise=0.2, places=100)
-    plans = [
-        replace(fixture_plan("auto", seed=seed), composition=composition, anew=True, limit=None)
-        for seed in (1, 2, 1)
-    ]
+    drawn = {"composition": composition, "limit": None, "anew": True}
+    plans = [replace(fixture_plan("auto", seed=seed), **drawn) for seed in (1, 2, 1)]
     one, other, same = (RunStore(Path("unused")).data(plan) for plan in plans)
     assert torch.equal(one.test_inputs, same.test_inputs)
     assert not torch.equal(one.test_inputs, other.test_inputs)

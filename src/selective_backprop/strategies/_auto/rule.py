@@ -93,10 +93,9 @@ class LearnedGate(AbstractGate):
 
 
 def share_skipped(scores: Scores) -> Tensor:
-    """Return the share of the candidates that `auto` skips on average."""
-    rows = scores != NO_TARGET
+    rows = scores > NO_TARGET  # also not NaN
     skipped = (1.0 + 2.0 * torch.expm1(-scores.double())).clamp(0.0, 1.0 - FLOOR)
-    return (skipped * rows).sum() / rows.sum().clamp(min=1)
+    return skipped.where(rows, 0.0).sum() / rows.sum().clamp(min=1)
 
 
 @final
@@ -106,6 +105,8 @@ class Unlearned(AbstractScorer):
 
     max_age: int = MAX_AGE
     fades: float = FADES
+    hopeless: float = HOPELESS
+    raises: bool = True  # whether errors on the majority class are raised
     trim: bool = False
 
     def __post_init__(self) -> None:
@@ -126,10 +127,11 @@ class Unlearned(AbstractScorer):
         classes = np.where(classes == IGNORED, np.float32(np.nan), classes)  # rows without a target
         total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
         done = min(1.0, max(0.0, total / max(1, visited) - 1.0) / self.fades)
-        scores = risen(np.fmax.reduce(losses), classes, 1.0 - done)
+        raised = classes if self.raises else np.full_like(classes, np.nan)
+        scores = risen(np.fmax.reduce(losses), raised, 1.0 - done)
         scores[np.isnan(losses[0])] = np.nan  # the last time, the example had no target
         known = recent(scores, epochs[0], epoch, self.max_age)
-        lost, wrong = given_up(losses, classes, HOPELESS), ledger.wrong_labels
+        lost, wrong = given_up(losses, classes, self.hopeless), ledger.wrong_labels
         if self.trim and wrong is not None and wrong.is_clear:
             lost = np.concatenate([lost, highest(losses[0], classes, wrong.share)])
         lost = lost[(lost + epoch) % self.max_age != 0]  # each epoch takes some back
