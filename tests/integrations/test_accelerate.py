@@ -50,9 +50,9 @@ SEEDABLE = DataLoaderConfiguration(use_seedable_sampler=True)
 class Training:
     """A loop as everybody writes it under Accelerate."""
 
-    def __init__(self, strategy, *, accumulated=1, configuration=None, **options):
+    def __init__(self, strategy, *, accumulated=1, configuration=None, plugin=None, **options):
         self.accelerator = accelerator = accelerate.Accelerator(
-            cpu=True,
+            **plugin or {"cpu": True},
             gradient_accumulation_steps=accumulated,
             dataloader_config=configuration or DataLoaderConfiguration(),
         )
@@ -279,7 +279,7 @@ one_alone = pytest.mark.usefixtures("one_process")
     [
         ({"split_batches": True}, "batch size by 2"),
         ({"even_batches": False}, "Set even_batches=True"),
-        ({"distributed_type": DistributedType.DEEPSPEED}, "DeepSpeed"),
+        ({"distributed_type": DistributedType.MEGATRON_LM}, "Megatron-LM"),
         ({"parallelism_config": SimpleNamespace(tp_size=2, cp_size=1)}, "tp_size=2"),
     ],
 )

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,15 @@ from torch import distributed
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+ENGINES = ("fsdp1", "fsdp2", "zero2", "zero3")
 
 
 def run(task, folder, framework):
     """What each of two processes said, by name."""
-    pytest.importorskip(framework)
+    for needed in (framework, *["deepspeed"] * ("zero" in task)):
+        pytest.importorskip(needed)
     start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    paths = (ROOT / "src", ROOT / "tests" / "fixtures", HERE)
+    paths = (ROOT / "src", ROOT / "tests" / "fixtures", HERE, os.environ.get("PYTHONPATH", HERE))
     environment = os.environ | {
         **{"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"},
         **{"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "HOME": str(folder)},
@@ -59,6 +63,15 @@ def test_processes_that_leave_out_completions_train_as_the_trainer_s_own(tmp_pat
     for loss in ("bnpo", "dapo", "rloo"):
         _, rows, of_all, alike = said[loss]
         assert (int(rows) < int(of_all), alike) == (True, "True"), loss
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("task", ["sharded", "selected", "looped"])
+def test_processes_that_shard_the_model_train_as_without_and_go_on(tmp_path, task, engine):
+    refused = pytest.raises(AssertionError, match="Use FSDP2")
+    with refused if (task, engine) == ("selected", "fsdp1") else nullcontext():
+        said = run(f"{task}_{engine}", tmp_path, "accelerate" if task == "looped" else "trl")
+        assert {word for words in said.values() for word in words if word.isalpha()} == {"True"}
 
 
 def test_processes_that_refill_and_rest_prompts_agree_and_go_on_from_a_checkpoint(tmp_path):
@@ -168,6 +181,136 @@ def rollouts(folder: Path) -> None:
     say("rollouts", float(weights.sum()), sum(whole.rows), resting, alike)
 
 
+def shard(engine: str, layer: str) -> dict:
+    """Options of a Trainer that shards its model, with this CPU for the GPU it asks for."""
+    from accelerate.state import DistributedType, PartialState
+
+    warnings.simplefilter("ignore")  # what engines say of one another
+    os.environ |= dict.fromkeys(("ACCELERATE_TORCH_DEVICE", "DS_ACCELERATOR"), "cpu")
+    os.environ["ACCELERATE_USE_CPU"] = "no"
+    PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
+    stage = int(engine[-1])
+    if engine.startswith("fsdp"):
+        layers = {"transformer_layer_cls_to_wrap": [layer], "sync_module_states": False}
+        # On a CPU, FSDP1 saves a whole state with a segmentation fault.
+        saved = f"{'SHARDED' if stage == 1 else 'FULL'}_STATE_DICT"
+        return {"fsdp": True, "fsdp_config": {"version": stage, "state_dict_type": saved, **layers}}
+    found = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+    zero = {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
+    zero |= {"gradient_clipping": 0.0} | dict.fromkeys(found, "auto")
+    return {"deepspeed": zero, "use_cpu": False}
+
+
+def full(model) -> torch.Tensor:
+    """The weights of a model, gathered from all processes."""
+    held, gathered = [*model.parameters()], nullcontext()
+    if any(hasattr(each, "ds_id") for each in held):
+        import deepspeed
+
+        gathered = deepspeed.zero.GatheredParameters(held)
+    elif isinstance(model, distributed.fsdp.FullyShardedDataParallel):
+        gathered = model.summon_full_params(model)
+    with gathered:
+        found = [getattr(each, "full_tensor", each.clone)() for each in model.parameters()]
+        return torch.cat([each.detach().flatten() for each in found])
+
+
+def sharded(folder: Path, engine: str) -> None:
+    """Say how TRL's trainer and ours differ, for some accumulations and sizes of micro-batches."""
+    shards = shard(engine, "GPT2Block")
+    import fixture_rollouts as grpo
+
+    def reward(completions, **_):  # the second process has nothing but equal rewards
+        rank = distributed.get_rank()
+        return [float(n % 8 < 4 and n % 2 > rank) for n in range(len(completions))]
+
+    undropped = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
+    speaker = partial(grpo.text.speaker, **undropped, tie_word_embeddings=False)
+
+    def trained(kind, checkpoint=None, **options):
+        options |= {"model": speaker(), "reward": reward, "ddp_backend": "gloo", **shards}
+        made = grpo.prepare(kind, f"{folder}/{kind.__name__}", **options)
+        made.train(resume_from_checkpoint=checkpoint and f"{made.args.output_dir}/{checkpoint}")
+        return made, full(made.model)
+
+    def tell(name, **options):
+        (plain, of_all), (fewer, found) = (trained(kind, **options) for kind in kinds)
+        apart, moved = (float((found - each).abs().max()) for each in (of_all, before))
+        rows.append((sum(fewer.rows), sum(plain.rows)))
+        say(name, apart < 1e-6, moved > 1e-3, apart, *rows[-1])
+
+    kinds, before, rows = (grpo.PlainGRPO, grpo.FewerGRPO), full(speaker()), []
+    for size, accumulated in ((4, 1), (4, 2), (4, 4), (1, 1), (1, 2), (1, 4)):
+        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulated}
+        tell(f"by{size}times{accumulated}", steps_per_generation=8, **options)
+    # FSDP loads no optimizer without a state.
+    saved = {"num_iterations": 1, "optim": "adamw_torch", "adam_epsilon": 1.0}
+    tell("saved", max_steps=2, save_strategy="steps", save_steps=2, **saved)
+    tell("resumed", checkpoint="checkpoint-2", max_steps=4, **saved)
+    say("rows", sum(kept for kept, _ in rows) < 0.8 * sum(of_all for _, of_all in rows))
+
+
+def selected(folder: Path, engine: str) -> None:
+    """Say how weights differ from those without sharding, and how they do after resuming."""
+    import fixture_sft as sft
+    import fixture_text as text
+
+    def classify(**options):
+        model = text.classifier(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        data, strategy = text.classified(64), text.selective(1 / 2, warmup_epochs=1)
+        return text.trainer(folder, strategy, model=model, data=data, **options)
+
+    def speak(**options):
+        strategy = text.sb.recorded_sb(rate=1 / 2)
+        return sft.trainer(folder, strategy, sft.texts(64), packing=True, **options)
+
+    def train(make, checkpoint=None, **options):
+        options |= {"save_strategy": "steps", "save_steps": 2, "max_grad_norm": 0.0}
+        made = make(ddp_backend="gloo", learning_rate=1e-3, **options)
+        made.train(resume_from_checkpoint=checkpoint)
+        return full(made.model)
+
+    made = {"BertLayer": classify, "LlamaDecoderLayer": speak}
+    whole = {layer: train(make) for layer, make in made.items()}
+    for layer, make in made.items():
+        shards = shard(engine, layer)
+        apart = float((train(make, **shards) - whole[layer]).abs().max())
+        rest = float((train(make, f"{folder}/checkpoint-2", **shards) - whole[layer]).abs().max())
+        say(layer, apart < 1e-6, rest < 1e-6, apart, rest)
+    if engine != "zero2":  # the others gather parameters in every forward pass
+        strategy = text.selective(1 / 2, draw="bernoulli")
+        made = text.trainer(folder, strategy, max_grad_norm=0.0, **shard(engine, "BertLayer"))
+        with pytest.raises(text.sb.ConfigurationError, match=r"gathers .* use draw='exact'"):
+            made.train()
+
+
+def looped(folder: Path, engine: str) -> None:
+    """Say how the weights of a loop under Accelerate differ from those without sharding."""
+    from accelerate import state, utils
+    from test_accelerate import Training
+
+    import selective_backprop as sb
+
+    def end(strategy, plugin=None):
+        state.AcceleratorState._reset_state(reset_partial_state=True)
+        loop = Training(strategy, plugin=plugin, epochs=3)
+        loop.loss_fn = loop.loader.loss_fn
+        loop.run(epochs=3)
+        return full(loop.model)
+
+    def plugin():
+        if zero := shard(engine, "").get("deepspeed"):
+            return {"deepspeed_plugin": utils.DeepSpeedPlugin(hf_ds_config=zero)}
+        wraps = {"auto_wrap_policy": "size_based_wrap", "min_num_params": 100}
+        wraps |= {"use_orig_params": True} if engine == "fsdp1" else {"fsdp_version": 2}
+        return {"fsdp_plugin": utils.FullyShardedDataParallelPlugin(**wraps)}
+
+    strategies = [sb.selective_backprop(rate=1 / 2), sb.infobatch(), sb.recorded_sb(rate=1 / 2)]
+    for strategy, whole in [(each, end(each)) for each in strategies]:
+        apart = float((end(strategy, plugin()) - whole).abs().max())
+        say(strategy.name.replace("-", "_"), apart < 1e-6, apart)
+
+
 def lightning(folder: Path) -> None:
     warnings.simplefilter("ignore")  # what Lightning says of small loaders
     from itertools import chain
@@ -225,5 +368,10 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     warnings.filterwarnings("ignore", category=FutureWarning)
     tasks = {each.__name__: each for each in (trainer, sft, grpo, rollouts, lightning, loop)}
+    for task in (sharded, selected, looped):
+        tasks |= {f"{task.__name__}_{name}": partial(task, engine=name) for name in ENGINES}
+    if sys.argv[1].endswith(ENGINES):
+        distributed.init_process_group("gloo")
     tasks[sys.argv[1]](Path(sys.argv[2]))
-    distributed.destroy_process_group()
+    distributed.barrier()
+    os._exit(0)  # at a usual exit, gloo may abort a process whose models still hold its groups

@@ -38,6 +38,7 @@ from selective_backprop._core.isolation import RandomStreams, kept_random_stream
 from selective_backprop._core.options import Padding, check_pad, check_whole, choose
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import NO_TARGET
+from selective_backprop._distributed.group import find_ranks
 from selective_backprop._loader.candidate_scheduler import end_of
 from selective_backprop._loader.messages import warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
@@ -50,7 +51,11 @@ from selective_backprop.strategies._auto.entropies import (
     check_entropies,
     excess_losses,
 )
-from selective_backprop.strategies._strategy import check_loss, check_strategy
+from selective_backprop.strategies._strategy import (
+    check_loss,
+    check_strategy,
+    has_collective_forward,
+)
 
 __all__ = [
     # Defined below.
@@ -66,6 +71,8 @@ __all__ = [
     "check_losses",  # refuses losses that are not one per example
     "check_strategy",  # refuses what is no strategy
     "check_whole",  # a whole number in a range
+    "find_ranks",  # the processes that train together
+    "has_collective_forward",  # refuses strategies that cannot score a model that is sharded
     "end_of",  # the number of steps that a learning-rate schedule is made for
     "kept_random_streams",  # restores random streams
     "map_tensors",  # applies a function to all tensors of a batch

@@ -1,6 +1,5 @@
 """A strategy: how examples are scored, which are kept, and when; and checks that it fits."""
 
-import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -140,11 +139,12 @@ def _waits_for_ranks(model: Any, scorer: object) -> str | None:
     """Return why a forward pass of the model waits for the other ranks; None if it does not."""
     if not isinstance(model, nn.Module):
         return None
-    # Importing FSDP takes seconds; a wrapped model has imported it already.
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
-    if any(isinstance(part, sharded) for part in model.modules()):
-        return "FSDP gathers the model's parameters from all ranks in each forward pass"
+    # Known by names, since importing FSDP takes seconds. ZeRO-3 gives parameters a ds_id.
+    names = {kind.__name__ for part in model.modules() for kind in type(part).__mro__}
+    zero = any(hasattr(each, "ds_id") for each in model.parameters())
+    if zero or names & {"FSDPModule", "FullyShardedDataParallel"}:
+        engine = "ZeRO-3" if zero else "FSDP"
+        return f"{engine} gathers the model's parameters from all ranks in each forward pass"
     # In eval mode SyncBatchNorm uses its running statistics and does not wait.
     synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
     if synced and any(getattr(part, "training", False) for part in scorer_parts(scorer)):

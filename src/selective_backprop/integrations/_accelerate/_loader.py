@@ -214,10 +214,11 @@ def _load(loaders: Loaders, models: Any, folder: str) -> None:
         loader.load_state_dict(loader._file(folder).load())
 
 
-UNTESTED = {
-    DistributedType.DEEPSPEED: "DeepSpeed",
-    DistributedType.MEGATRON_LM: "Megatron-LM",
-    DistributedType.XLA: "XLA",
+ENGINES = {
+    DistributedType.MEGATRON_LM: "Megatron-LM runs forward and backward pass in one call, and so "
+    "gives selection no losses by example",
+    DistributedType.XLA: "under XLA, Accelerate's own loader ends each step of the device, which "
+    "a loader that selects does not",
 }
 SPLITS = ("tp_size", "cp_size", "sp_size")
 
@@ -251,17 +252,16 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
 
 def check_accelerator(accelerator: Accelerator) -> None:
-    """Refuse options that selection does not support or was not tested with."""
-    engine, several = UNTESTED.get(accelerator.distributed_type), accelerator.num_processes > 1
+    """Refuse options that selection does not support."""
+    engine, several = ENGINES.get(accelerator.distributed_type), accelerator.num_processes > 1
     split = getattr(accelerator, "parallelism_config", None)
     sizes = {name: getattr(split, name, 1) or 1 for name in SPLITS}
     shared = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
     refuse(
         {
-            f"selection has not been tested under {engine}, which runs the model's forward pass "
-            "itself. Use DDP (several processes without a plugin)": engine,
-            f"selection has not been tested with processes that share examples ({shared}). Use "
-            "data parallelism alone": shared,
+            f"{engine}. Use DDP, FSDP or DeepSpeed": engine,
+            f"processes that share examples ({shared}) need the same batch, but selection gives "
+            "each process examples of its own. Use data parallelism alone": shared,
             "split_batches cuts each batch of the loader among the processes, but selection fills "
             "a batch for each process. Set split_batches=False, and divide the batch size by "
             f"{accelerator.num_processes}.": several and accelerator.split_batches,

@@ -17,7 +17,12 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import selective_backprop as sb
 from selective_backprop.integrations._accelerate._loader import own_shard
-from selective_backprop.integrations._kit import Padding, StateFile
+from selective_backprop.integrations._kit import (
+    Padding,
+    StateFile,
+    find_ranks,
+    has_collective_forward,
+)
 from selective_backprop.integrations._transformers import _model_losses as model_losses
 from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
 from selective_backprop.integrations._transformers._model_losses import ModelLosses, OwnLosses
@@ -224,6 +229,9 @@ class TrainerSelection(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
         updates, trainer = self._updates, self._trainer
+        # When the loader was built, the model was not sharded yet.
+        skips = sb.NonFinite(self._nonfinite) is sb.NonFinite.SKIP
+        has_collective_forward(self._strategy, trainer.model, skips, find_ranks())
         if not self.by_steps:
             state.num_train_epochs = math.ceil(args.num_train_epochs)
         # If the number of steps is unknown, the schedule steps as often as without selection.

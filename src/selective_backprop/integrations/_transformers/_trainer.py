@@ -112,6 +112,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     if losses is None:
         check_loss(strategy, loss_of_numbers(trainer.model))
     args, config = trainer.args, getattr(trainer.model, "config", None)
+    state = trainer.accelerator.state
     name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
     given = trainer.compute_loss_func is not None
     own = "compute_loss_func" if given else _find_own_loss(type(trainer))
@@ -130,10 +131,13 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
             "auto_find_batch_size=True starts again with smaller batches when memory runs out, but "
             "by then the model has been trained and selection has been set up for larger batches. "
             "Set per_device_train_batch_size to what fits.": args.auto_find_batch_size,
-            "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own "
-            "loop with SelectiveLoader, which is tested with FSDP.": args.fsdp,
-            "DataParallel (several GPUs in one process) has not been tested. Start one process for "
-            "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+            "FSDP1 wraps the model, but selection already scores with it as it is. Use FSDP2: set "
+            "version to 2 in fsdp_config, or fsdp_version to 2 in Accelerate's configuration.": (
+                getattr(getattr(state, "fsdp_plugin", None), "fsdp_version", 2) != 2
+            ),
+            "DataParallel (several GPUs in one process) divides batches among copies of the model, "
+            "but selection would score whole batches on the first GPU. Start one process for each "
+            "GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
             "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal "
             "work, but selection regroups them. Use 'random' or 'group_by_length'.": (
                 getattr(args, "train_sampling_strategy", None) == "batch_rebalance"

@@ -54,15 +54,12 @@ def check_trainer(trainer: Any) -> None:
     """Refuse options with which leaving out completions would change training."""
     loss, known = find_loss(trainer), BY_ROWS | BY_TOKENS | BY_ALL_TOKENS
     mode = getattr(trainer, "vllm_importance_sampling_mode", MODES[0])
-    engines = [name for name in ("deepspeed", "fsdp") if getattr(trainer, f"is_{name}_enabled", 0)]
     refuse(
         {
             f"this adapter does not know what loss_type={loss!r} divides by. It knows "
             f"{', '.join(sorted(known - {'rloo'}))}": loss not in known,
             f"this adapter does not know vllm_importance_sampling_mode={mode!r}. It knows "
             f"{', '.join(MODES)}": mode not in MODES,
-            f"{', '.join(engines)} has not been tested with fewer micro-batches per update. Use "
-            "DDP, or TRL's own trainer.": engines,
         }
     )
 

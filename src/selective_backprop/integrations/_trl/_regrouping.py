@@ -158,6 +158,7 @@ def _widened(name: str, *values: Tensor) -> list[Tensor]:
 def regroup(
     batches: Sequence[Batch],
     count: int,
+    least: int,
     loss: str,
     multiple: int,
     complete: Callable[[Batch], Batch],
@@ -171,7 +172,8 @@ def regroup(
     Args:
         batches: micro-batches of one update, equally large. Their tensors have one row per
             completion, or no axis.
-        count: number of completions to keep: at least 1, and at least as many as have a gradient.
+        count: number of completions to keep: at least `least`, and as many as have a gradient.
+        least: the number of micro-batches to fill, if fewer have room for the completions.
         loss: name of the trainer's loss, which says what it is divided by.
         multiple: the widths of completions stay multiples of this number.
         complete: adds to a batch of kept completions what is computed for kept ones only.
@@ -186,7 +188,8 @@ def regroup(
     tokens = [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
     whole = complete(_take(whole, rows))
     tokens, filled = torch.cat(tokens)[rows], []
-    for places in torch.arange(len(rows), device=rows.device).tensor_split(-(-len(rows) // size)):
+    parts = max(least, -(-len(rows) // size))
+    for places in torch.arange(len(rows), device=rows.device).tensor_split(parts):
         batch = _take(whole, places)
         if loss in BY_ROWS:
             scales = torch.full_like(tokens[places], len(places) / size, dtype=torch.float32)

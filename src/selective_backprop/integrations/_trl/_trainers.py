@@ -65,9 +65,9 @@ class NonzeroRollouts:
         options: keyword arguments of TRL's trainer.
 
     Raises:
-        ConfigurationError: with DeepSpeed or FSDP; if an option is out of its range, or cannot be
-            combined with an option of TRL or a loss that needs every completion. At the first
-            rollouts: if they hold images.
+        ConfigurationError: if an option is out of its range, or cannot be combined with an option
+            of TRL or a loss that needs every completion. At the first rollouts: if they hold
+            images.
     """
 
     def __init__(
@@ -296,14 +296,16 @@ class NonzeroRollouts:
         kept = kept.view(-1, length).sum(1)
         tokens = self._own_tokens.view(1)
         found = self.accelerator.gather(torch.cat([kept, tokens])).view(-1, len(runs) + 1)
-        *most, _ = found.max(0).values.clamp(min=1).tolist()
+        # DeepSpeed adds gradients up again, or fails, if a micro-batch has no gradients of its own.
+        least = length if self.is_deepspeed_enabled else 1
+        *most, _ = found.max(0).values.clamp(min=least).tolist()
         self._counts["tokens"] += int(found[:, -1].sum())
         self._own_tokens = torch.zeros_like(self._own_tokens)
         loss, multiple = checks.find_loss(self), getattr(self, "pad_to_multiple_of", None) or 1
         return [
             batch
             for run, count in zip(runs, most, strict=True)
-            for batch in regrouping.regroup(run, count, loss, multiple, self._with_old)
+            for batch in regrouping.regroup(run, count, least, loss, multiple, self._with_old)
         ]
 
     def _with_old(self, batch: Batch) -> Batch:
