@@ -67,7 +67,7 @@ EASY = (
 """Selection where most examples are easy, and what a person would do with such data."""
 PARTS = tuple(f"reproductions.auto.ablations:{name}" for name in ABLATIONS)
 ORDER = tuple(
-    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY, *PARTS))
+    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY))
 )
 """All strategies of the study, as tables have them."""
 TUNING_SEEDS = range(900, 906)  # that nothing else has

@@ -130,7 +130,8 @@ def compose(results: Sequence[Results]) -> str:
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
-        tables = [by_job(shown), added(shown), measured(shown), measured(shown, THINNED)]
+        tables = [by_job(shown), added(shown), of_parts(shown), measured(shown)]
+        tables.append(measured(shown, THINNED))
         parts += [table.to_markdown().rstrip() for table in tables if table.rows]
         parts.append(made_of(shown))
     return "\n\n".join(parts) + "\n"
@@ -221,18 +222,18 @@ def added(results: Sequence[Results]) -> Table:
 def of_parts(results: Sequence[Results]) -> Table:
     """Return by how much each of `PARTS` ends above `auto`, at equal cost."""
     jobs = [(each, length) for each in results for length in each.lengths]
-    cells = {arm: [each.added(arm, OURS, length) for each, length in jobs] for arm in PARTS}
     rows = []
-    for arm, found in cells.items():
-        marks = ("**" if side != "unresolved" else "" for side in holm(found))
-        own = (f"{m}{with_interval(each)}{m}" for each, m in zip(found, marks, strict=True))
-        rows.append((arm.partition(":")[2].replace("_", " "), *own))
-    titles = [f"{each.workload.title} at {length:g}" for each, length in jobs]
-    return Table(
-        (f"{OURS}, but", *titles),
-        rows,
-        f"The error above that of {OURS} (bold: chance does not explain it)",
-    )
+    for arm in PARTS:
+        found = [each.added(arm, OURS, length) for each, length in jobs]
+        if any(each.seeds for each in found):
+            marks = (
+                "**" if side in VERDICTS and side != "unresolved" else "" for side in holm(found)
+            )
+            cells = (with_interval(each, signed=True) for each in found)
+            own = (f"{mark}{cell}{mark}" for mark, cell in zip(marks, cells, strict=True))
+            rows.append((arm.partition(":")[2].replace("_", " "), *own))
+    head = (f"{OURS}, but", *(f"{each.workload.title} at {length:g}" for each, length in jobs))
+    return Table(head, rows, f"The error above that of {OURS} (bold: more than chance)")
 
 
 def adds_up(results: Sequence[Results]) -> Table:
