@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_loaders import fresh_net, same_tensors
-from fixture_pipelined import BATCHES, InLine, losses
+from fixture_pipelined import BATCHES, InLine, losses, step
 from torch import nn
 
 import selective_backprop as sb
@@ -18,13 +18,6 @@ from selective_backprop.experimental import _pipelined
 from selective_backprop.experimental._pipelined import StreamBackend
 
 CUDA = torch.device("cuda:0")
-
-
-def step(model: nn.Module, batch: Any) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    optimizer.zero_grad()
-    losses(model, batch).mean().backward()
-    optimizer.step()
 
 
 class Work:
