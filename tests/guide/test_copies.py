@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 import torch
-from fixture_loaders import random_streams
+from fixture_loaders import NumberedStream, random_streams
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -187,11 +187,6 @@ def test_loader_data_set_and_random_streams_are_as_they_were():
     assert vars(loader) == held
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        yield torch.zeros(3), 0
-
-
 ROWS = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
 
 
@@ -202,7 +197,7 @@ ROWS = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
         (ROWS, 1.1, "near=1.1"),
         (DataLoader(ROWS, 2, shuffle=True), 0.99, "without shuffle"),
         (DataLoader(ROWS, 3, drop_last=True), 0.99, "drop_last=True"),
-        (DataLoader(Stream(), 2), None, "Stream"),
+        (DataLoader(NumberedStream(2), 2), None, "NumberedStream"),
         (Augmented([(torch.zeros(3), 0)] * 4), None, "without augmentation"),
         (Given([("a text", 0)] * 4), None, "holds .*a text.* tokens"),
         (Given([(torch.zeros(2), "a name")] * 4), None, "holds .*a name"),

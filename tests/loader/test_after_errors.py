@@ -2,8 +2,7 @@
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -105,28 +104,6 @@ def test_after_an_error_in_scoring_the_batch_that_was_scored_comes_next(strategy
     check_rest(make, 1, 2, 7, 12, error=error)
 
 
-@dataclass(frozen=True)
-class Half(sb.selectors.AbstractSelector):
-    """Takes a random half of each window, and fails once."""
-
-    draw: sb.selectors.Draw
-    fails: ClassVar[int] = 0
-
-    @property
-    def terms(self) -> sb.selectors.Terms:
-        return sb.selectors.Terms(1 / 2, draw=self.draw)
-
-    def start(self, context: sb.selectors.Context) -> sb.selectors.RunningSelector:
-        def rule(scores: torch.Tensor, history: Any, generator: Any) -> sb.selectors.Choice:
-            Half.fails -= 1
-            if Half.fails == 0:
-                raise Failure
-            rows = torch.randperm(len(scores), generator=generator)
-            return sb.selectors.Choice(rows[: context.quota(len(scores))].sort().values)
-
-        return sb.selectors.Stateless(rule)
-
-
 STALE = sb.scorers.Stale(sb.scorers.Forward(), epochs=2)
 
 
@@ -139,17 +116,25 @@ STALE = sb.scorers.Stale(sb.scorers.Forward(), epochs=2)
         (sb.scorers.Forward(), "bernoulli", 5),
     ],
 )
-def test_after_an_error_in_a_draw_no_candidate_is_lost(scorer, draw, fails):
+def test_after_an_error_in_a_draw_no_candidate_is_lost(scorer, draw, fails, monkeypatch):
+    draw_rows, calls = sb.selectors.Stateless.select, iter(range(1, 100))
+
+    def failing(*given: Any) -> sb.selectors.Choice:
+        if next(calls) == fails:
+            raise Failure
+        return draw_rows(*given)
+
     def make() -> sb.SelectiveLoader:
-        half = Half(sb.selectors.Draw(draw))
-        return select(DataLoader(Numbered(48), 4), sb.Strategy("half", scorer, half))
+        strategy = sb.Strategy("half", scorer, sb.selectors.Uniform(1 / 2, draw))
+        return select(DataLoader(Numbered(48), 4), strategy)
 
     whole, loader, again = make(), make(), make()
     list(whole)
     expected = numbers(whole), became(whole)
     list(loader)
-    Half.fails = fails
-    seen, _ = until_it_fails(loader, Failure)
+    with monkeypatch.context() as patch:
+        patch.setattr(sb.selectors.Stateless, "select", failing)
+        seen, _ = until_it_fails(loader, Failure)
     again.load_state_dict(loader.state_dict())
     assert (seen + numbers(again), became(again)) == expected
 

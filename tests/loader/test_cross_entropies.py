@@ -161,14 +161,3 @@ def test_a_cross_entropy_of_ones_own_is_taken(name, strategy):
             weighing(model(inputs), given).mean().backward()
             optimizer.step()
     assert loader.stats.kept
-
-
-def test_an_unknown_label_is_not_taken_for_a_number():
-    def known(outputs: Tensor, targets: Tensor) -> Tensor:
-        return odds(outputs, targets.nan_to_num()) * ~targets.isnan()
-
-    model, loader = make((DRAWN > 0).float().where(DRAWN < 1, torch.nan), known, sb.auto())
-    weighing = loader.loss_fn
-    for inputs, given in loader:
-        weighing(model(inputs), given)
-    assert not loader.ledger.recorded.empty

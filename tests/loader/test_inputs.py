@@ -81,15 +81,9 @@ def test_a_stream_is_scored_and_selected_as_it_comes(draw, workers):
     assert selecting.stats.candidates == selecting.stats.scored == selecting.stats.loaded == 120
 
 
-def batches_of_a_stream() -> Iterator[tuple[Tensor, Tensor]]:
-    for first in range(0, 40, 4):
-        targets = torch.arange(first, first + 4)
-        yield torch.stack([targets.float(), -targets.float()], dim=1), targets
-
-
 class Batches(NumberedStream):
     def __iter__(self) -> Iterator[Any]:
-        return batches_of_a_stream()
+        return iter(DataLoader(Numbered(40), 4))
 
 
 def test_a_stream_that_makes_its_own_batches():

@@ -1,6 +1,5 @@
 """What a loader tells of classes and of wrong labels, and what `auto` does about them."""
 
-import copy
 import re
 from functools import cache
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fixture_loaders import same_tensors
+from fixture_training import Training
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -30,7 +30,7 @@ def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
     return data, torch.from_numpy(flips)
 
 
-class Loop:
+class Loop(Training):
     def __init__(
         self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, shuffle=True, **options
     ):
@@ -50,17 +50,6 @@ class Loop:
             self.loss_fn(self.model(inputs), targets).backward()
             self.optimizer.step()
             after()
-        return self
-
-    def save(self):
-        parts = self.loader, self.model, self.optimizer
-        return copy.deepcopy([part.state_dict() for part in parts]), torch.get_rng_state()
-
-    def load(self, saved):
-        states, stream = saved
-        for part, state in zip((self.loader, self.model, self.optimizer), states, strict=True):
-            part.load_state_dict(state)
-        torch.set_rng_state(stream)
         return self
 
 
@@ -126,7 +115,8 @@ def test_a_training_that_leaves_wrong_labels_out_continues_bit_for_bit():
     for _ in range(3):
         whole.epoch(lambda: saves.append(whole.save()))
     for place in (0, 35, 55, 56, 80):  # an epoch has 57 batches
-        again = Loop().load(saves[place])
+        again = Loop()
+        again.load(saves[place])
         assert len(again.loader)  # which changes nothing
         while again.loader.stats.batches < whole.loader.stats.batches:
             again.epoch()

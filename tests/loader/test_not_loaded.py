@@ -184,18 +184,8 @@ def test_no_strategy_ever_reads_what_is_not_kept(name):
     assert selecting.stats.candidates == 5 * 17
 
 
-class Ranges:
-    """A batch sampler that has no `batch_size`."""
-
-    def __len__(self):
-        return 4
-
-    def __iter__(self):
-        return iter(torch.arange(40).split(10))
-
-
 def test_batches_of_a_sampler_that_does_not_tell_their_size_are_regrouped():
-    loader = DataLoader(Numbered(40), batch_sampler=Ranges())
+    loader = DataLoader(Numbered(40), batch_sampler=torch.arange(40).split(10))
     ours = sb.SelectiveLoader(loader, None, None, sb.pruned(SUBSET), batch_size=5)
     assert numbers(ours) == [sorted(KEPT)[start : start + 5] for start in range(0, 17, 5)]
 

@@ -51,16 +51,6 @@ class Elsewhere(nn.Linear):
         return (SimpleNamespace(device=torch.device(device)) for device in self.devices)
 
 
-class Ranges:
-    """A batch sampler that has no `batch_size`."""
-
-    def __len__(self) -> int:
-        return 2
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(torch.arange(8).split(4))
-
-
 class Endless(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> int:
         return index
@@ -71,6 +61,7 @@ def pruned(data: Any, subset: sb.Subset = SUBSET, **options: Any) -> dict[str, A
     return {"strategy": sb.pruned(subset), "loader": DataLoader(data, **size, **options)}
 
 
+RANGES = torch.arange(8).split(4)  # a batch sampler that has no `batch_size`
 STREAM, EIGHT = DataLoader(NumberedStream(8), 4), DataLoader(Numbered(8), 4)
 REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
     # what is given to the loader, when it is built
@@ -114,11 +105,11 @@ REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
     ),
     (sb.ConfigurationError, "has one of 7", pruned(Numbered(7))),
     (sb.ConfigurationError, "has one of 9", pruned(Numbered(9))),
-    (sb.LoaderError, r"Ranges.* batch_size=", pruned(Numbered(8), batch_sampler=Ranges())),
+    (sb.LoaderError, r"tuple.* batch_size=", pruned(Numbered(8), batch_sampler=RANGES)),
     (
         sb.LoaderError,
         "Endless .*len",
-        {**pruned(Endless(), batch_sampler=Ranges()), "batch_size": 4},
+        {**pruned(Endless(), batch_sampler=RANGES), "batch_size": 4},
     ),
 ]
 

@@ -4,29 +4,22 @@ from typing import Any
 
 import pytest
 from fixture_loaders import Numbered, flat, losses_by_number, numbers, select, selective
-from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
 
-class Scoring:
+def noting(scored: list[list[int]]) -> Any:
     """Losses by number, and a note of which examples were scored."""
-
-    def __init__(self) -> None:
-        self.scored: list[list[int]] = []
-
-    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
-        self.scored.append(batch[1].tolist())
-        return losses_by_number(model, batch)
+    return lambda *each: scored.append(each[1][1].tolist()) or losses_by_number(*each)
 
 
 def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():
-    losses = Scoring()
-    loader = select(DataLoader(Numbered(24), 4), selective(warmup_epochs=2), losses=losses)
+    scored: list[list[int]] = []
+    loader = select(DataLoader(Numbered(24), 4), selective(warmup_epochs=2), losses=noting(scored))
     for _ in range(2):
         assert flat(numbers(loader)) == list(range(24))
-    assert losses.scored == [[0, 1, 2, 3]]
+    assert scored == [[0, 1, 2, 3]]
     assert loader.state_dict()["parts"]["history"]["filed"] == 0
     assert len(flat(numbers(loader))) == 12
     assert loader.stats.scored == 4 + 24
@@ -34,14 +27,12 @@ def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():
 
 
 def test_selection_acts_between_two_fractions_of_the_candidates():
-    losses = Scoring()
+    scored: list[list[int]] = []
     strategy = selective(start=0.3, end=0.7)
-    loader = select(DataLoader(Numbered(20), 2), strategy, losses=losses, epochs=4)
+    loader = select(DataLoader(Numbered(20), 2), strategy, losses=noting(scored), epochs=4)
     batches = [numbers(loader) for _ in range(4)]
     # 40 candidate batches, of which number 12 to 27 are selected from, and the first one tried
-    assert losses.scored == [
-        [2 * (number % 10), 2 * (number % 10) + 1] for number in [0, *range(12, 28)]
-    ]
+    assert scored == [[2 * (number % 10), 2 * (number % 10) + 1] for number in [0, *range(12, 28)]]
     assert [len(epoch) for epoch in batches] == [10, 2 + 8 // 2, 8 // 2 + 2, 10]
 
 

@@ -125,35 +125,23 @@ EXACT = {
 }
 
 
-def check_shapes(model: nn.Module, strategy: sb.Strategy, **options: Any) -> None:
-    """Train on whole windows, and see that all training batches have one shape."""
-    # 5 more than whole windows, so that there is something to leave out
-    loader = DataLoader(fixture_data(WINDOWS * WINDOW + 5), WINDOW, shuffle=True, drop_last=True)
-    options = {"batch_size": BATCH, "quiet": True} | options
-    loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, **options)
-    shapes = []
+@pytest.mark.parametrize("name", EXACT)
+def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
+    model, passes, shapes = fresh_net(), [], []
+
+    def losses(model: nn.Module, batch: Any) -> Tensor:
+        passes.append(tuple(batch[0].shape))
+        return cross_entropies(model, batch)
 
     def noted() -> Iterator[Any]:
         for inputs, targets in loader:
             shapes.append((*inputs.shape, *targets.shape))
             yield inputs, targets
 
-    for _ in range(EPOCHS):
-        train(noted(), model, 1)
+    # 5 more than whole windows, so that there is something to leave out
+    plain = DataLoader(fixture_data(WINDOWS * WINDOW + 5), WINDOW, shuffle=True, drop_last=True)
+    strategy = sb.Strategy("exact", sb.scorers.Forward(), EXACT[name])
+    loader = sb.SelectiveLoader(plain, model, None, strategy, batch_size=BATCH, losses=losses)
+    train((batch for _ in range(EPOCHS) for batch in noted()), model, 1)
     assert {*shapes} == {(BATCH, 2, BATCH)}
-
-
-def scored(selector: sb.selectors.AbstractSelector) -> sb.Strategy:
-    return sb.Strategy("exact", sb.scorers.Forward(), selector)
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
-    passes = []
-
-    def losses(model: nn.Module, batch: Any) -> Tensor:
-        passes.append(tuple(batch[0].shape))
-        return cross_entropies(model, batch)
-
-    check_shapes(fresh_net(), scored(EXACT[name]), losses=losses)
     assert passes == [(WINDOW, 2)] * EPOCHS * WINDOWS

@@ -19,6 +19,7 @@ from fixture_loaders import (
     streams,
 )
 from fixture_memory import begin
+from fixture_training import make_optimizer as momentum
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -148,10 +149,6 @@ class Small(nn.Module):
         return self.layers(inputs)
 
 
-def momentum(parameters):
-    return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
-
-
 def plain_loader(workers: int = 0) -> DataLoader:
     return DataLoader(fixture_data(), 6, sampler=NotedSampler(40), num_workers=workers)
 
@@ -240,4 +237,4 @@ def test_what_makes_nothing_is_refused(make_model, make_optimizer, name):
 
 
 def test_what_stands_for_it_in_a_saved_state_is_the_same_in_every_process():
-    assert repr(sb.scorers.Proxy(Small, momentum)) == "Proxy(model=Small, optimizer=momentum)"
+    assert repr(sb.scorers.Proxy(Small, momentum)) == "Proxy(model=Small, optimizer=make_optimizer)"

@@ -50,39 +50,19 @@ def test_in_training_mode_scores_come_from_batch_statistics():
     assert not torch.allclose(scores, losses(model, BATCH))
 
 
-class Precision(nn.Module):
-    """A model that remembers the type of its outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-        self.seen = []
-
-    def forward(self, inputs):
-        outputs = self.layer(inputs)
-        self.seen.append(outputs.dtype)
-        return outputs
-
-
-def test_the_pass_runs_in_the_precision_in_force():
-    model = Precision()
-    start(model).score(BATCH, INDICES)
-    with torch.autocast("cpu", dtype=torch.float16):
-        start(model).score(BATCH, INDICES)
-        model(BATCH[0])
-    assert not torch.is_autocast_enabled("cpu")
-    assert model.seen == [torch.float32, torch.float16, torch.float16]
-
-
-def test_the_pass_runs_in_the_precision_that_is_asked_for_and_no_other():
-    model = Precision()
-    scorer = sb.scorers.Forward(precision="bf16")
+@pytest.mark.parametrize("asked", [None, "bf16"])
+def test_the_pass_runs_in_the_precision_that_is_asked_for_or_else_in_force(asked):
+    model, seen = nn.Linear(4, 3), []
+    model.register_forward_hook(lambda *each: seen.append(each[-1].dtype))
+    scorer = sb.scorers.Forward(precision=asked)
     scores = start(model, scorer).score(BATCH, INDICES)
     with torch.autocast("cpu", dtype=torch.float16):
         start(model, scorer).score(BATCH, INDICES)
         model(BATCH[0])
-    assert model.seen == [torch.bfloat16, torch.bfloat16, torch.float16]
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+    assert not torch.is_autocast_enabled("cpu")
+    own = [torch.bfloat16] * 2 if asked else [torch.float32, torch.float16]
+    assert seen == [*own, torch.float16]
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=bool(asked)):
         assert torch.equal(scores, losses(model, BATCH))
     with unhooked(), pytest.raises(sb.ConfigurationError, match="precision='fp8': write"):
         sb.scorers.Forward(precision="fp8")

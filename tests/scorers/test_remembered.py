@@ -49,22 +49,12 @@ def test_a_score_is_used_again_for_as_long_as_it_is_good(filings, epochs, spread
         assert [None if math.isnan(score) else score for score in found.tolist()] == expected
 
 
-def test_scores_that_are_good_for_one_epoch_are_never_used_again():
-    ledger = sb.scorers.Ledger(EXAMPLES)
-    ledger.scored.file(torch.arange(EXAMPLES), torch.ones(EXAMPLES), 0)
-    assert begin(sb.scorers.Stale(sb.scorers.Forward(), 1), EXAMPLES).recall(ledger, 1) is None
-
-
-def test_a_recorded_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
-    ledger = sb.scorers.Ledger(EXAMPLES)
-    ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
-    found = begin(sb.scorers.Recorded(), EXAMPLES).recall(ledger, 4)
-    assert found.tolist() == [1.0, NO_TARGET] + [math.inf] * (EXAMPLES - 2)
-
-
-@pytest.mark.parametrize("kind", [sb.scorers.Stale, sb.scorers.Predicted])
 @pytest.mark.parametrize(
-    "inner", [None, sb.selectors.Top(0.5), sb.scorers.Forward, STALE, PREDICTED, RECORDED]
+    "kind",
+    [sb.scorers.Stale, sb.scorers.Predicted, lambda inner: sb.scorers.Recorded(rescore=inner)],
+)
+@pytest.mark.parametrize(
+    "inner", ["forward", sb.selectors.Top(0.5), sb.scorers.Forward, STALE, PREDICTED, RECORDED]
 )
 def test_what_cannot_be_wrapped_is_refused(kind, inner):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=r"is no scorer|remembers scores"):
@@ -154,14 +144,6 @@ def test_without_a_scorer_for_what_was_left_out_it_takes_no_scores():
     assert begin(sb.scorers.Recorded(rescore=sb.scorers.Forward()), EXAMPLES).score(
         torch.ones(2), None
     ).tolist() == [1, 1]
-
-
-@pytest.mark.parametrize(
-    "rescore", [sb.scorers.Recorded(), sb.scorers.Stale(sb.scorers.Forward()), "forward"]
-)
-def test_what_cannot_score_what_was_left_out_is_refused(rescore):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=r"scorer|remembers scores itself"):
-        sb.scorers.Recorded(rescore=rescore)
 
 
 def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded():
