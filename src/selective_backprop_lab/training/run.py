@@ -25,6 +25,7 @@ from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.process import RandomStreams
 from selective_backprop_lab.training.run_config import Memory, ProbeContext, RunConfig
 
+_EMPTY = 100  # epochs in a row; of few examples, none may be drawn in several
 _PROBED = 10_000  # the most training labels on which the training error is measured
 
 
@@ -311,9 +312,10 @@ class TrainingRun:
     def _train(self) -> Iterator[int]:
         length, loader = self.config.length, self.loader
         epochs = length.value if length.unit == "epochs" else math.inf
+        empty = 0
         while loader.next_epoch < epochs and not self._exhausted:
-            number, before = loader.next_epoch, loader.stats
-            loader.set_epoch(number)
+            before = loader.stats
+            loader.set_epoch(loader.next_epoch)
             for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
                 for probe in self.config.probes:
@@ -335,9 +337,9 @@ class TrainingRun:
                 if self._exhausted:
                     return
             self._seen = loader.stats  # also in an epoch that yields no batch
-            # Or a budget is never spent. The rest of a resumed epoch may be nothing.
-            if number > before.epoch and _taken(before) == _taken(self._seen):
-                raise sb.LossError(f"no example was kept in epoch {number + 1}; it ends here")
+            empty = empty + 1 if _taken(before) == _taken(self._seen) else 0
+            if empty == _EMPTY:  # a budget would never be spent
+                raise sb.LossError(f"no example was kept in {empty} epochs, so it ends here")
 
     def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
         phase = self.meter.stopwatch.phase

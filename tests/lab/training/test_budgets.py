@@ -52,12 +52,11 @@ class Nothing(sb.selectors.AbstractSelector):
 
 
 @pytest.mark.filterwarnings("ignore:epoch 2 yielded no training batch")
-@pytest.mark.parametrize("length", [{"cost": 4.0}, {"epochs": 4}])
-def test_a_strategy_that_keeps_nothing_ends_with_a_sentence(length, monkeypatch):
+def test_a_strategy_that_keeps_nothing_ends_with_a_sentence(monkeypatch):
     found = LabStrategy(lambda given, prepared: replace(sb.auto(), selector=Nothing()))
     monkeypatch.setitem(STRATEGIES, "auto", found)
-    with pytest.raises(sb.LossError, match="no example was kept in epoch 2"):
-        carry_out(fixture_plan("auto", **length))
+    with pytest.raises(sb.LossError, match="no example was kept in 100 epochs"):
+        carry_out(fixture_plan("auto", cost=4.0))
 
 
 def test_the_warm_up_is_a_share_of_its_own_budget():
