@@ -73,24 +73,14 @@ ORDER = tuple(
 TUNING_SEEDS = range(900, 906)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 KINDS |= dict.fromkeys(("kdd99", "shuttle", "cifar10-animals", "digits-three"), "mostly easy")
-FAMILIAR = (
-    "digits",
-    "digits-three",
-    "mnist",
-    "mnist1d",
-    "fashion-mnist",
-    "clicks",
-)  # on which rules were tried
 KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
-
-
+# Data on which rules were tried.
+FAMILIAR = ("digits", "digits-three", "mnist", "mnist1d", "fashion-mnist", "clicks")
 UNITS = {  # a column of the lab's frame, and what it is multiplied by
     "%": ("error", 1.0),
     "100 × log-loss": ("test_loss", 100.0),
     "100 × bits per byte": ("test_loss", 100.0 / math.log(2.0)),  # recorded in nats
 }
-
-
 Cell = tuple[str, Budget]  # a strategy and a length
 
 

@@ -45,10 +45,11 @@ class Results:
     missing: int  # runs that are not on record
 
     @cached_property
-    def lengths(self) -> list[float]:
-        """The lengths at which a strategy can be compared with traditional training."""
+    def rivals(self) -> dict[float, float]:
+        """The lengths at which a strategy can be compared, and that of its rival at each."""
         there = {*self.runs.length[self.runs.arm != queries.BASELINE]}
-        return [each for each in self.workload.compared if each in there and self.rival(each)]
+        found = {each: self.rival(each) for each in self.workload.compared if each in there}
+        return {length: rival for length, rival in found.items() if rival}
 
     def on_shared_seeds(self) -> "Results":
         """Return the results with only the seeds that all strategies have."""
@@ -92,10 +93,8 @@ class Results:
     def gain(self, arm: str, length: float) -> Estimate:
         """Return a strategy's error minus that of its rival; below zero it pays."""
         # Other seeds of the rival may stop early too.
-        own, rival = (
-            self.rival(length, protocol.NULL) if arm == protocol.NULL else length,
-            self.rival(length),
-        )
+        own = self.rival(length, arm) if arm == protocol.NULL else length
+        rival = self.rival(length)
         if rival is None or own is None:
             return estimate([])
         return self._difference((arm, own), (queries.BASELINE, rival))
@@ -121,10 +120,8 @@ class Results:
         if known[best] < then(known):
             rival = self.ends(queries.BASELINE, best)
         else:
-            ends = pd.DataFrame(
-                {each: self.ends(queries.BASELINE, each) for each in lengths}
-            ).dropna()
-            rival = ends.apply(then, axis=1)
+            every = {each: self.ends(queries.BASELINE, each) for each in lengths}
+            rival = pd.DataFrame(every).dropna().apply(then, axis=1)
         found = estimate([*queries.difference(self.ends(arm, length), rival)])
         return _times(found, self.workload.scale)
 
@@ -134,11 +131,8 @@ class Results:
 
     def gain_by(self, arm: str, length: float, *, measure: str) -> Estimate:
         """Return by how much one of `MEASURES` ends above that of the strategy's rival."""
-        rival = self.rival(length)
-        if rival is None:
-            return estimate([])
         column, scale = MEASURES[measure]
-        pair = (self.of(*cell) for cell in ((arm, length), (queries.BASELINE, rival)))
+        pair = self.of(arm, length), self.of(queries.BASELINE, self.rivals[length])
         if column == "class_errors":
             ends = [queries.last(runs)[column].map(np.nanmean).astype(float) for runs in pair]
         else:
@@ -147,21 +141,16 @@ class Results:
 
     def gain_as_classes_come(self, arm: str, length: float) -> Estimate:
         """Return a gain with each class weighed by its share of the training data."""
-        rival = self.rival(length)
-        assert rival is not None  # or the length would not be there
-        cells = (arm, length), (queries.BASELINE, rival)
-        ours, usual = (queries.error_as_it_comes(self.of(*cell)) for cell in cells)
-        return estimate([*queries.difference(ours, usual)])
+        pair = self.of(arm, length), self.of(queries.BASELINE, self.rivals[length])
+        return estimate([*queries.difference(*map(queries.error_as_it_comes, pair))])
 
-    def added(self, arm: str, other: str, length: float) -> Estimate:
+    def added(self, arm: str, length: float, *, other: str) -> Estimate:
         """Return a strategy's error minus that of another one at the same cost."""
         return self._difference((arm, length), (other, length))
 
     def change(self, arm: str, length: float) -> Estimate:
         """Return the gain of a strategy in per cent of its rival's error; unknown if this is 0."""
-        rival = self.rival(length)
-        assert rival is not None  # or the length would not be there
-        error = self.error(queries.BASELINE, rival).mean
+        error = self.error(queries.BASELINE, self.rivals[length]).mean
         return _times(self.gain(arm, length), 100.0 / error) if error else estimate([])
 
     def passes(self, arm: str, length: float) -> float | None:
@@ -192,7 +181,7 @@ def judged(
     gain: Callable[[Results, str, float], Estimate] = Results.gain,
 ) -> list[Judged]:
     """Judge a strategy in all jobs in which it and its rival have runs, with Holm's correction."""
-    jobs = [(each, length) for each in results for length in each.lengths]
+    jobs = [(each, length) for each in results for length in each.rivals]
     jobs = [(each, length) for each, length in jobs if each.gain(arm, length).seeds]
     found = [(*job, gain(job[0], arm, job[1])) for job in jobs]
     found = [job for job in found if job[-1].seeds]

@@ -10,18 +10,8 @@ import pandas as pd
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto.protocol import (
-    ADDED,
-    INSTEAD,
-    NULL,
-    ORDER,
-    OURS,
-    PARTS,
-    THINNED,
-    THINNINGS,
-    Stage,
-    Workload,
-)
+from reproductions.auto import protocol
+from reproductions.auto.protocol import NULL, OURS, THINNED, THINNINGS, Stage, Workload
 from reproductions.auto.results import (
     MEASURES,
     RUNS,
@@ -148,9 +138,8 @@ def by_job(results: Sequence[Results]) -> Table:
     rows = list[tuple[str, ...]]()
     for each in results:
         unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
-        for length in each.lengths:
-            title, rival = f"{each.workload.title} at {length:g}", each.rival(length)
-            assert rival is not None  # or the length would not be there
+        for length, rival in each.rivals.items():
+            title = f"{each.workload.title} at {length:g}"
             best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
             own = found.get(OURS, {}).get(title)
             more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
@@ -197,34 +186,30 @@ def measured(results: Sequence[Results], arm: str = OURS) -> Table:
     ways |= {"error, at equal CPU time": Results.gain_in_time}
     ways |= {name: partial(Results.gain_by, measure=name) for name in MEASURES}
     found = [{job.title: job for job in judged(unequal, arm, way)} for way in ways.values()]
-    titles = [f"{each.workload.title} at {length:g}" for each in unequal for length in each.lengths]
+    titles = [f"{each.workload.title} at {length:g}" for each in unequal for length in each.rivals]
     rows = [(title, *(_in_bold(jobs.get(title)) for jobs in found)) for title in titles]
     rows = [row for row in rows if {*row[1:]} != {"–"}]
-    return Table(
-        ("job, at a cost in passes", *ways), rows, f"What {arm} changes, by other measures"
-    )
+    head = ("job, at a cost in passes", *ways)
+    return Table(head, rows, f"What {arm} changes, by other measures")
 
 
 def added(results: Sequence[Results]) -> Table:
     """Return in how many jobs `auto` ends lower with a rival than that rival alone."""
     rows = []
     for treatment in TREATMENTS:
-        pair = f"{OURS}+{treatment}", f"{BASELINE}+{treatment}"
-        every = (each.added(*pair, length) for each in results for length in each.lengths)
-        found = [each for each in every if each.seeds]
-        if found:
-            sides = Counter(VERDICTS.get(side, "–") for side in holm(found))
-            rows.append((treatment, str(len(found)), *(str(sides[v]) for v in VERDICTS.values())))
+        beyond = partial(Results.added, other=f"{BASELINE}+{treatment}")
+        if found := judged(results, f"{OURS}+{treatment}", beyond):
+            rows.append((treatment, *_counted(found)))
     head = ("treatment", "jobs", "lower", "level", "higher")
     return Table(head, rows, f"{OURS} with a treatment, against the treatment alone at equal cost")
 
 
 def of_parts(results: Sequence[Results]) -> Table:
     """Return by how much each of `PARTS` ends above `auto`, at equal cost."""
-    jobs = [(each, length) for each in results for length in each.lengths]
+    jobs = [(each, length) for each in results for length in each.rivals]
     rows = []
-    for arm in PARTS:
-        found = [each.added(arm, OURS, length) for each, length in jobs]
+    for arm in protocol.PARTS:
+        found = [each.added(arm, length, other=OURS) for each, length in jobs]
         if any(each.seeds for each in found):
             marks = (
                 "**" if side in VERDICTS and side != "unresolved" else "" for side in holm(found)
@@ -242,9 +227,9 @@ def adds_up(results: Sequence[Results]) -> Table:
     Each is judged over the jobs of this table, with the seeds that all of a job's strategies have.
     """
     chosen = [each.on_shared_seeds() for each in results if each.workload.adds]
-    titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.lengths]
+    titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.rivals]
     rows = []
-    for arm in dict.fromkeys((*INSTEAD, *ADDED)):
+    for arm in dict.fromkeys((*protocol.INSTEAD, *protocol.ADDED)):
         jobs = {job.title: job for job in judged(chosen, arm)}
         cells = [_in_bold(jobs.get(title)) for title in titles]
         if arm not in (BASELINE, "random-backprop") and {*cells} != {"–"}:
@@ -284,7 +269,7 @@ def _arms(results: Sequence[Results]) -> list[str]:
     there = {arm for each in results for arm in each.runs.arm}
     if there & {*THINNINGS}:  # only the best of them is shown
         there = there - {*THINNINGS} | {THINNED}
-    return [arm for arm in ORDER if arm in there and arm != BASELINE]
+    return [arm for arm in protocol.ORDER if arm in there and arm != BASELINE]
 
 
 def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -154,9 +155,8 @@ def draw_gradients(evidence: Evidence) -> Drawing:
         for (place, share), (kind, dash) in product(enumerate(probes.KEPT), _KINDS.items()):
             name = f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}"
             style = replace(STYLES[place], dash=dash)
-            seen = measures.follow(
-                panel.runs, probes.BatchGradients, _part(key, kind, place), epochs
-            )
+            pick = _part(key, kind, place)
+            seen = measures.follow(panel.runs, probes.BatchGradients, pick, epochs)
             lines.append((name, style, seen))
         means = [value for *_, line in lines for value in line.mean]
         room = 0.1 * (max(means) - min(means)) or 0.1
@@ -173,9 +173,8 @@ def draw_gradients(evidence: Evidence) -> Drawing:
 
 def gradients_table(panel: Panel) -> Table:
     """List the numbers of the first three evaluations and of the last one."""
-    seeds = [
-        own.reset_index() for _, own in observed(panel.runs, probes.BatchGradients).groupby("seed")
-    ]
+    seen = observed(panel.runs, probes.BatchGradients).groupby("seed")
+    seeds = [own.reset_index() for _, own in seen]
     moments = dict.fromkeys([*range(len(seeds[0]))[:3], len(seeds[0]) - 1])
     rows = []
     for key, (label, _) in _MEASURED.items():
@@ -214,9 +213,7 @@ def norms_table(panel: Panel) -> Table:
 
 def _of_norms(key: str, unit: str) -> Measure:
     def of(case: Case) -> Estimate:
-        return over_seeds(
-            over_training(case.mine, probes.GradientNorms, lambda seen: getattr(seen, key))
-        )
+        return over_seeds(over_training(case.mine, probes.GradientNorms, attrgetter(key)))
 
     return Measure(of, f"{unit} over training", signed=False)
 
@@ -276,10 +273,8 @@ def percentiles_table(panel: Panel, *, key: str) -> Table:
         seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
         sb, base = (each.mean(0) for each in seen)
         above = (sb > base).nonzero().flatten().tolist()
-        last = (
-            f"{len(above)} percentiles, the last of them {above[-1]}" if above else "no percentile"
-        )
-        title += f"; SB lies above Traditional at {last}"
+        at = f"{len(above)} percentiles, the last of them {above[-1]}" if above else "no percentile"
+        title += f"; SB lies above Traditional at {at}"
     return panel.table(cells, title)
 
 

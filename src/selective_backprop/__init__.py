@@ -25,11 +25,7 @@ from selective_backprop._pipeline.in_memory import in_memory_loader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.unique_stream import unique_stream
-from selective_backprop._pruning.example_scores import (
-    ExampleScores,
-    el2n_scores,
-    example_losses,
-)
+from selective_backprop._pruning.example_scores import ExampleScores, el2n_scores, example_losses
 from selective_backprop._pruning.prune import prune
 from selective_backprop._rollouts.nonzero_rows import NonzeroRows
 from selective_backprop._rollouts.rewards import RestingPrompts, informative, max_variance

@@ -136,7 +136,7 @@ def test_what_is_said_of_cpu_time_is_on_record():
 def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
     measured, page = prose("docs/measured.md"), prose("docs/auto.md")
     found = evidence.results_of("instead")
-    jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.lengths]
+    jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.rivals]
     assert f"with five in the development and in {jobs.count(5)} of the [{len(jobs)}" in measured
     for stage, words in (("instead", "one case of six"), ("confirm", "of nine in the")):
         rates = [

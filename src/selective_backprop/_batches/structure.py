@@ -340,9 +340,8 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor] | None) -> Te
     if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
         form = torch.contiguous_format
     counts = [each.shape[0] for each in rows]
-    joined = torch.empty(
-        (sum(counts), *first.shape[1:]), dtype=first.dtype, device=first.device, memory_format=form
-    )
+    shape = sum(counts), *first.shape[1:]
+    joined = torch.empty(shape, dtype=first.dtype, device=first.device, memory_format=form)
     for leaf, take, part in zip(leaves, rows, joined.split_with_sizes(counts), strict=True):
         # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
         if take.device != leaf.device:

@@ -88,9 +88,7 @@ class KeptModel:
                 "the buffers of a torch.jit.ScriptModule cannot be restored after a scoring pass. "
                 "Pass the module that it was made of, which has the same weights"
             )
-        self._places = {
-            id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
-        }
+        self._places = _places_of(modules)
         # Kept alive, too, so that an id is no other object's.
         self._bound = {
             id(each): (dict(each._buffers), set(each._non_persistent_buffers_set))
@@ -110,10 +108,8 @@ class KeptModel:
         self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
 
     def _stays(self, modules: Sequence[nn.Module]) -> bool:
-        places = {
-            id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers
-        }
-        return places == self._places and all(map(Tensor.is_set_to, self._plain, self._memory))
+        same = _places_of(modules) == self._places
+        return same and all(map(Tensor.is_set_to, self._plain, self._memory))
 
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
@@ -158,6 +154,10 @@ class KeptModel:
                 "In place, it may only change buffers that have up to 1 MiB and no gaps in memory. "
                 "Let forward() make all other changes of buffers only if self.training"
             )
+
+
+def _places_of(modules: Sequence[nn.Module]) -> dict[int, tuple[object, ...]]:
+    return {id(m): (*m._buffers, *map(id, m._buffers.values())) for m in modules if m._buffers}
 
 
 def _is_plain(buffer: Tensor) -> bool:

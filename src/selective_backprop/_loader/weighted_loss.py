@@ -36,8 +36,6 @@ BY_HAND = (
     "pass with_selection=True to the loader, train on (selection.weights * losses).mean(), and "
     "call loader.record(selection, losses)"
 )
-
-
 UNCOMPILED: list[Callable[..., Any]] = []  # the call of a `WeighingLoss`, once there was one
 
 
@@ -134,11 +132,8 @@ class HandedBatch:
 
 def _tensors_in(batch: Any) -> list[Tensor]:
     """Return the tensors of a batch whose rows can be viewed."""
-    return [
-        leaf
-        for leaf in list_leaves(batch)
-        if isinstance(leaf, Tensor) and leaf.layout is strided and not leaf.is_nested
-    ]
+    tensors = (leaf for leaf in list_leaves(batch) if isinstance(leaf, Tensor))
+    return [each for each in tensors if each.layout is strided and not each.is_nested]
 
 
 def _share(parts: list[Tensor], wholes: list[Tensor]) -> bool:
@@ -177,9 +172,8 @@ class WeighingLoss:
         self._open: HandedBatch | None = None
         self._before: deque[HandedBatch] = deque(maxlen=AHEAD)  # of this epoch
         self._count = 0  # batches that were opened
-        self._losses = ExampleLosses(
-            loss_fn, average=ExcessLosses() if confidence else average_examples
-        )
+        average = ExcessLosses() if confidence else average_examples
+        self._losses = ExampleLosses(loss_fn, average=average)
         self._record, self._weighs = record, weighs
         self._model = None if model is None else unwrapped(model)
         self._known = is_plainly_torchs(loss_fn)  # so its reduction is as expected

@@ -231,9 +231,8 @@ class AwaitedLosses:
             saved.nothing()
         shape = (self._examples,)
         self._fresh = None
-        self._flags = saved.maybe(
-            lambda each: each.tensor(torch.bool, shape=shape, nan=True).clone()
-        )
+        flags = saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
+        self._flags = None if flags is None else flags.clone()
 
 
 class Ledger:

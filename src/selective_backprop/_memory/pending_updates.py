@@ -104,8 +104,7 @@ def in_turn(indices: RowIndices) -> Iterator[RowIndices]:
     """Yield all places in groups with no example twice, each example's places in order."""
     ordered, order = indices.sort(stable=True)
     earlier = torch.empty_like(order)
-    earlier[order] = torch.arange(len(order), device=order.device) - torch.searchsorted(
-        ordered, ordered
-    )
+    first = torch.searchsorted(ordered, ordered)
+    earlier[order] = torch.arange(len(order), device=order.device) - first
     for number in range(int(earlier.max()) + 1):
         yield (earlier == number).nonzero().flatten()

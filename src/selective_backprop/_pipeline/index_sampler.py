@@ -36,10 +36,8 @@ MOST_TOGETHER = 8  # candidate batches; drawing from more at once hardly saves t
 LEAST_DRAWS = 16  # draws per epoch, so that progress is reported in fine enough steps
 MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
 
-
 # Which examples an epoch keeps, whenever they come up, and their weights; None if all weigh 1.
 Kept: TypeAlias = tuple[np.ndarray, Tensor | None]
-
 Keys: TypeAlias = Tensor | list[Any]  # of examples, as a tensor if they are integers
 
 

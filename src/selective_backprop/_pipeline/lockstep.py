@@ -26,8 +26,6 @@ Done = TypeVar("Done")
 
 
 class LockstepBatches:
-    """Let ranks take their training batches together, and share a history of scores if given."""
-
     def __init__(
         self,
         exchange: Exchange,

@@ -149,9 +149,7 @@ class SelectionBuffer:
         if pieces[0].batch is None:
             size, window = self.shape.batch_size or 1, self.shape.window
             return Rows(None, Context(size, window).quota(sum(map(COUNT, pieces))))
-        columns = [
-            torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
-        ]
+        columns = [torch.zeros(own.count) if own.scores is None else own.scores for own in pieces]
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
         seed = *self.seed, self._epoch, self.state.windows
         generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))

@@ -210,9 +210,8 @@ class SelectiveStep:
             ConfigurationError: if the state is damaged or of another kind. The step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built)
-        _, _, seed, stats, past, selector, scorer = Saved(state).fields(
-            "version", "built", "seed", "stats", "history", "selector", "scorer"
-        )
+        names = "version", "built", "seed", "stats", "history", "selector", "scorer"
+        _, _, seed, stats, past, selector, scorer = Saved(state).fields(*names)
         counts, number = asdict(stats.record(StepStats)), seed.whole(0, SEEDS - 1)
         history = past.maybe(self._read_history)
         parts: list[tuple[Stateful, Saved]] = [(self._selector, selector)]

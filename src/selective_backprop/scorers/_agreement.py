@@ -38,8 +38,7 @@ class Agreement:
                 f"{len(scores)} scores cannot be compared with {len(exact)} exact ones; both must "
                 "be scores of the same candidates, at least one"
             )
-        correlation, overlap = measure(scores, exact, rate).tolist()
-        return cls(correlation, overlap, rate, batches=1, candidates=len(scores))
+        return cls(*measure(scores, exact, rate).tolist(), rate, batches=1, candidates=len(scores))
 
 
 def measure(scores: Scores, exact: Scores, rate: float) -> Float64[Tensor, " 2"]:

@@ -89,9 +89,8 @@ class Forward(AbstractScorer):
                     "the error norm needs the model's outputs, but losses= gives only losses. "
                     "Pass outputs=callable(model, batch) -> (outputs, targets)."
                 )
-            ignored = ignored_label(
-                measured.loss_fn if isinstance(measured, ExampleLosses) else None
-            )
+            loss_fn = measured.loss_fn if isinstance(measured, ExampleLosses) else None
+            ignored = ignored_label(loss_fn)
 
             def measured(model: nn.Module, batch: Any) -> Tensor:
                 return error_norms(*outputs(model, batch), ignored)

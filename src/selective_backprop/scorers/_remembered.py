@@ -11,7 +11,7 @@ from torch import Tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_flag, check_instance, check_whole, settle
 from selective_backprop._core.types import NO_TARGET, Float32, RowIndices, Scores
-from selective_backprop._memory.ledger import Ledger, Observations
+from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context, Unchanging
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
@@ -68,13 +68,6 @@ class Stale(AbstractScorer):
         if self.spread:
             expired |= (np.arange(len(epochs)) + epoch) % self.epochs == 0
         return _forget(scores, expired)
-
-
-def _merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, np.ndarray]:
-    """Return each example's newer score from two sources, and its epoch; `scored` wins a tie."""
-    newer = recorded.epochs[0] > scored.epochs[0]
-    scores = np.where(newer, recorded.scores[0], scored.scores[0])
-    return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
 
 
 class Recalling(Delegating):
@@ -184,8 +177,9 @@ class Recorded(AbstractScorer):
 
     def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         scores, epochs = (each[0] for each in ledger.recorded.on_host())
-        if not ledger.scored.empty:
-            scores, epochs = _merged(ledger.scored.on_host(), ledger.recorded.on_host())
+        rescored, since = (each[0] for each in ledger.scored.on_host())
+        newer = epochs > since
+        scores, epochs = np.where(newer, scores, rescored), np.where(newer, epochs, since)
         return torch.from_numpy(recent(scores, epochs, epoch, self.max_age))
 
 

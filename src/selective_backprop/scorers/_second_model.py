@@ -169,9 +169,8 @@ class Proxy(AbstractScorer):
 
     def __repr__(self) -> str:
         # Part of saved states, so it must be the same in every process: no addresses.
-        named = (
-            getattr(each, "__qualname__", type(each).__qualname__) for each in vars(self).values()
-        )
+        makers = vars(self).values()
+        named = (getattr(each, "__qualname__", type(each).__qualname__) for each in makers)
         return "Proxy(model={}, optimizer={})".format(*named)
 
     @property

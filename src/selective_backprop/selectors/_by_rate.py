@@ -221,9 +221,8 @@ class Proportional(AbstractSelector):
             mass = torch.where(infinite.any(), infinite.double(), mass)
             mass = mass.where(mass.sum() > 0.0, 1.0)  # a branch would make the host wait
             shares = mass / mass.sum()
-            tosses = torch.rand(
-                context.quota(size), generator=generator, device=shares.device, dtype=shares.dtype
-            )
+            count, place = context.quota(size), shares.device
+            tosses = torch.rand(count, generator=generator, device=place, dtype=shares.dtype)
             ends = shares.cumsum(0)
             # After rounding, the last end may not be 1, so the tosses are scaled to it. Even the
             # highest toss, 1 - 2**-53, then stays below it. Sorted tosses give ascending rows.

@@ -269,9 +269,8 @@ def infobatch(
 ) -> Strategy:
     """Skip some examples with losses below the mean loss, and give the others below it more weight.
 
-    An example's loss is its last training loss: there are no extra forward passes, and skipped
-    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the
-    losses to `SelectiveLoader.record`, and train on the losses times `selection.weights`.
+    An example's loss is its last training loss, recorded as for `recorded_sb`. If you record losses
+    yourself, train on the losses times `selection.weights`.
 
     Args:
         prune, longer_steps: as for `selectors.BelowMean`. True is the paper's.
@@ -313,8 +312,7 @@ def easy_skip(
 ) -> Strategy:
     """Skip examples whose label the model is sure of, each for at most four epochs in a row.
 
-    An example's loss is the one when it was last trained on. Losses are recorded, and weights used,
-    as for `infobatch`.
+    Losses are recorded, and weights used, as for `infobatch`.
 
     Args:
         floor: as for `selectors.Confident`.
@@ -332,8 +330,6 @@ def rho_loss(
     schedule: Schedule = Schedule(),
 ) -> Strategy:
     """Train on the examples whose loss is furthest above their loss in a reference model.
-
-    The reference model predicts these examples well, and yours does not yet.
 
     Args:
         reference, scorer: as for `scorers.Excess`. The reference may be a tensor, `[example]`.
@@ -356,9 +352,8 @@ def tail_sft(
 ) -> Strategy:
     """Skip the examples whose loss has fallen furthest since training began.
 
-    The model fits these examples already, so training focuses on the others. An example's score is
-    its last training loss minus its initial loss. Losses are recorded as for `recorded_sb`: of a
-    text, the mean of its tokens' losses.
+    The model fits these examples already. An example's score is its last training loss minus its
+    initial loss. Losses are recorded as for `recorded_sb`: of a text, the mean over its tokens.
 
     Args:
         rate: as for `top_k`.

@@ -111,19 +111,16 @@ def has_collective_forward(
     why = _waits_for_ranks(model, strategy.scorer)
     if why is None:
         return False
+    terms, schedule = strategy.selector.terms, strategy.schedule
+    varies, gated = terms.draw is not Draw.EXACT, schedule.gate is not None
+    asks = measured and (schedule.uses_fractions or terms.paced)
     refusals = {
-        "draws a number of rows that varies from rank to rank; use draw='exact'": (
-            strategy.selector.terms.draw is not Draw.EXACT
-        ),
-        "opens and shuts its gate on each rank by itself; use a schedule without a gate": (
-            strategy.schedule.gate is not None
-        ),
+        "draws a number of rows that varies from rank to rank; use draw='exact'": varies,
+        "opens and shuts its gate on each rank by itself; use a schedule without a gate": gated,
         "scores only examples without a remembered score; use a strategy that scores all or "
         "none": needs.remembers,
         "leaves out rows because of nonfinite='skip'; use 'raise' or 'select'": skips_rows,
-        "selects by progress=, which may differ from rank to rank; pass epochs= instead": (
-            measured and (strategy.schedule.uses_fractions or strategy.selector.terms.paced)
-        ),
+        "selects by progress=, which may differ from rank to rank; pass epochs= instead": asks,
         "does not score by one forward pass of the whole model (Needs(plain_forward=True)); use "
         "Forward()": not needs.plain_forward,
     }

@@ -89,10 +89,8 @@ def _excess_of_labels(loss_fn: LossFunction | None, losses: Tensor, targets: Any
     """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
     if not isinstance(targets, Tensor) or targets.shape != losses.shape:
         return losses
-    positive, weight = (
-        losses.new_ones(()) if found is None else found.to(losses)
-        for found in (option(loss_fn, "pos_weight"), option(loss_fn, "weight"))
-    )
+    given = option(loss_fn, "pos_weight"), option(loss_fn, "weight")
+    positive, weight = (losses.new_ones(()) if w is None else w.to(losses) for w in given)
     yes, no = positive * targets, torch.ones_like(targets) - targets
     total = yes + no
     lowest = torch.xlogy(total, total) - torch.xlogy(yes, yes) - torch.xlogy(no, no)

@@ -76,8 +76,7 @@ def auto(*, trim: bool = False, stream: bool = False, schedule: Schedule | None 
     """
     selector = Confident(FLOOR, correction=0.0)
     if not check_flag("stream", stream):
-        schedule = schedule or Schedule(warmup_epochs=1)
-        return Strategy("auto", Unlearned(trim=trim), selector, schedule)
+        return Strategy("auto", Unlearned(trim=trim), selector, schedule or Schedule(1))
     if trim:
         raise ConfigurationError("trim=True needs the losses of earlier epochs: drop stream=True")
     return Strategy("auto", Forward(), selector, schedule or Schedule(gate=LearnedGate()))
