@@ -211,9 +211,7 @@ def of_parts(results: Sequence[Results]) -> Table:
     for arm in protocol.PARTS:
         found = [each.added(arm, length, other=OURS) for each, length in jobs]
         if any(each.seeds for each in found):
-            marks = (
-                "**" if side in VERDICTS and side != "unresolved" else "" for side in holm(found)
-            )
+            marks = ("**" if side in ("lower", "higher") else "" for side in holm(found))
             cells = (with_interval(each, signed=True) for each in found)
             own = (f"{mark}{cell}{mark}" for mark, cell in zip(marks, cells, strict=True))
             rows.append((arm.partition(":")[2].replace("_", " "), *own))

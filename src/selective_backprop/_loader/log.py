@@ -78,7 +78,12 @@ def _writes() -> bool:
 
 def _writer(to: Any) -> Write:
     if hasattr(to, "add_scalar"):
-        return lambda values, step: [to.add_scalar(*each, step) for each in values.items()]
+
+        def write_scalars(values: Mapping[str, float], step: int) -> None:
+            for name, value in values.items():
+                to.add_scalar(name, value, step)
+
+        return write_scalars
     if hasattr(to, "log_metrics"):
         return lambda values, step: to.log_metrics(dict(values), step=step)
     if hasattr(to, "define_metric") and hasattr(to, "log"):
