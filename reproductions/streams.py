@@ -26,6 +26,7 @@ from selective_backprop_lab.data.datasets import read
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.nets.models import small_cnn
 from selective_backprop_lab.nets.transformers import ByteLM
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.provenance import machine_of, provenance
 
 Names = Sequence[str]
@@ -173,8 +174,8 @@ class Records:
                 made |= {"error": 100.0, "loss": math.inf, "diverged": str(error)}
             self.runs[key] = made | {"command": self.order.command, **provenance()}
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps(self.runs[key])}\n")
+            with replacing(self.path) as file:
+                file.writelines(f"{json.dumps(run)}\n".encode() for run in self.runs.values())
         end = self.runs.get(key, {}).get(self.stream.unit, math.inf)
         return end if math.isfinite(end) else math.inf
 

@@ -51,7 +51,7 @@ SCORERS = [
     Unlearned(),
     Unlearned(trim=True),
     sb.scorers.Stale(sb.scorers.Forward()),
-    sb.scorers.Stale(sb.scorers.Forward(), 3, True, True),
+    sb.scorers.Stale(sb.scorers.Forward(), 3, True),
 ]
 PIPELINED = sb.experimental.Pipelined(sb.scorers.Forward(), 4)
 ALL = SCORERS + fixture_extend.SCORERS
