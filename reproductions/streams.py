@@ -161,8 +161,7 @@ class Records:
     def __init__(self, stream: Stream, folder: Path, order: Order | None = None) -> None:
         self.stream, self.path, self.order = stream, folder / f"{stream.name}.jsonl", order
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else ()
-        found = map(json.loads, lines)
-        self.runs = {(each["arm"], each["rate"], each["seed"]): each for each in found}
+        self.runs = {(r["arm"], r["rate"], r["seed"]): r for r in map(json.loads, lines)}
 
     def end(self, *key: Any) -> float:
         """Return a run's end; an order makes it. Infinity if it diverged or is missing."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop.scorers import AbstractScorer, Delegating, RunningScorer
+from selective_backprop.scorers import AbstractScorer, Delegating, Needs, RunningScorer
 
 _USUAL: Any = sb.auto()
 _EVEN = math.log(2.0)  # up to this loss, no other class is likelier
@@ -23,7 +23,9 @@ def _kept(**changes: Any) -> sb.Strategy:
 
 @dataclass(frozen=True)
 class _Recovering(AbstractScorer):
-    needs = replace(_USUAL.scorer.needs, first=True)
+    @property
+    def needs(self) -> Needs:
+        return replace(_USUAL.scorer.needs, first=True)
 
     def start(self, context: Any) -> RunningScorer:
         return _Running(context)
