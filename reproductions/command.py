@@ -68,9 +68,7 @@ ScaleOption = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    option(
-        "N", "Seeds besides those that find learning rates. Default: 3, 5 for the study.", min=1
-    ),
+    option("N", "How many seeds are judged. Default: 3; for the study, 5.", min=1),
 ]
 Out = Annotated[
     Path | None,

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fixture_lab import carry_out, fixture_plan
 from fixture_papers import Screen
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.auto import protocol, recovery
-from reproductions.auto.protocol import ARMS, OURS, STAGES, Stage, Tuned, Workload
+from reproductions.auto import ablations, protocol, recovery
+from reproductions.auto.protocol import ARMS, OURS, PARTS, STAGES, Stage, Tuned, Workload
 from reproductions.auto.results import RUNS, read_results
 from reproductions.auto.study import run_study
 from reproductions.training import Order
@@ -151,6 +152,19 @@ def test_the_stages_share_no_data_and_no_seed():
     seeds = [{*stage.seeds(50)} for stage in STAGES.values()]
     for parts in (data, [*seeds, {900, 901, 902}]):
         assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+def test_each_changed_part_of_auto_trains_in_its_own_way():
+    recipe = {"learning_rate": 0.5}
+    names = ("skips_nothing", "recovering", "never_ends", "half_weights", "full_weights")
+    arms = [OURS, *(arm for arm in PARTS if arm.partition(":")[2] in names)]
+    ends = {arm: carry_out(fixture_plan(arm, epochs=16, recipe=recipe)).points[-1] for arm in arms}
+    usual, *trained = (ends[arm].trained for arm in arms)
+    skipping, ended, half, full, late = trained  # as `ABLATIONS` has them
+    assert ended < usual == half == full < late < skipping == 16 * 256
+    assert len({end.test_loss for end in ends.values()}) == len(arms)
+    made = {repr(getattr(ablations, name)) for name in ablations.ABLATIONS}
+    assert len(made | {repr(sb.auto())}) == 1 + len(PARTS)
 
 
 def test_what_the_first_passes_show_is_counted_by_hand():
