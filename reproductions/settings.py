@@ -122,6 +122,7 @@ class Scale:
     inside: Setting  # whose losses and gradients are probed
     redundant: Setting  # whose time figure 1 takes apart
     noisy: Setting  # of the runs with flipped labels
+    rated: tuple[Setting, ...]  # trained with several learning rates, or with the best of them
     swept: tuple[Setting, ...]  # of figure 14: strategies, selectivities and schedules combined
     sweep: tuple[float, ...]  # the selectivities of figure 14
     batches: tuple[Setting, ...]  # one data set with several batch sizes

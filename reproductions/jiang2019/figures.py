@@ -25,7 +25,7 @@ NOISE = (0.0, 0.01, 0.1, 0.2)
 LOOKS = 6  # at gradients of single examples, in a run
 STALENESS = (2, 3, 5)
 SNAPSHOT = 10  # epochs, or all of a shorter run
-# The training of figures 3, 5 and 15, which do not say how long it was.
+# The training of figures 3 to 5 and 15, which do not say how long it was.
 PROBED = Published("CIFAR-10", "mobilenet_v2", batch_size=128, examples=50_000)
 # That of appendix A.3, with the nets of figure 16, which does not say it either.
 OTHERS = replace(PROBED, model=listed(OTHER_NETS), rates=Rates.CONSTANT, nesterov=False)
@@ -88,7 +88,7 @@ def _tuning(scale: Scale) -> Sequence[Panel]:
                 one = replace(setting, learning_rates={key: rate})
                 yield replace(make_arm(key, one), key=f"{key} {rate:g}", seeds=TUNING_SEEDS)
 
-    return _on(_at("main"), tried)(scale)
+    return _on(_at("rated"), tried)(scale)
 
 
 def widened(rates: Sequence[float], best: float | None) -> list[float]:
@@ -103,7 +103,7 @@ def widened(rates: Sequence[float], best: float | None) -> list[float]:
 
 def _rated(scale: Scale) -> Sequence[Setting]:
     rates = TUNED if scale.tuned else {}
-    return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.main]
+    return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.rated]
 
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
@@ -205,7 +205,7 @@ def _confidences(key: str) -> dict[str, Any]:
 
 _MAIN = _at("main")
 _EASIEST = _on(_at("main", 1), _of("traditional", probe=probes.LossRanks()))
-_QUANTILES = _on(_inside, _of("sb", probe=probes.LossQuantiles()))
+_QUANTILES = _on(_inside, _of("traditional", probe=probes.LossQuantiles()))
 _GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
 _RANKED = _on(_inside, _of("traditional", "sb", probe=probes.LossRanks()))
 _FILTERED = _on(_at("poster"), _of("traditional", "random", "sb"))

@@ -98,13 +98,10 @@ def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
     main: tuple[Setting, ...] = found["main"]
     first = main[0]
     every: dict[str, Any] = dict.fromkeys(("inside", "redundant", "noisy", "pruned"), first)
-    every |= {"swept": (first,), "batches": (first,), "nets": main, "poster": main, "timed": main}
-    every |= {
-        "sweep": (1 / 4, 1 / 3, 1 / 2),
-        "scored": (first, first),
-        "figures": _FIGURES,
-        **found,
-    }
+    every |= dict.fromkeys(("rated", "nets", "poster", "timed"), main)
+    every |= {"swept": (first,), "batches": (first,)}
+    every |= {"sweep": (1 / 4, 1 / 3, 1 / 2), "scored": (first, first), "figures": _FIGURES}
+    every |= found
     every["figures"] = every["figures"] or None
     every["timed"] = tuple(each.recipe for each in every["timed"])
     return Scale(name=name, **every)
