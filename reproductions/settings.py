@@ -134,6 +134,7 @@ class Scale:
     remarked: Setting | None = None  # of the other data set of the Diet-SB poster
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
+    controls: tuple[str, ...] = ()  # of those that are compared only at learning rates of their own
     gated: tuple[Setting, ...] = ()  # in which the gate of Kath18 opens, if in others it does not
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     seeds: tuple[int, ...] = ()  # the seeds of runs, in order of use; () for 0, 1, 2 …

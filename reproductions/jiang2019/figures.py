@@ -82,7 +82,7 @@ def _nets(scale: Scale) -> Sequence[Panel]:
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
     def tried(setting: Setting) -> Iterable[Arm]:
-        for key in scale.lineup:
+        for key in (*scale.lineup, *scale.controls):
             best = TUNED.get(setting.recipe.data, {}).get(key)
             for rate in widened(scale.tuned, best):
                 one = replace(setting, learning_rates={key: rate})
@@ -108,9 +108,8 @@ def _rated(scale: Scale) -> Sequence[Setting]:
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
     def lineup(setting: Setting) -> Iterable[Arm]:
-        return _judged_beside(*(key for key in scale.lineup if key in setting.learning_rates))(
-            setting
-        )
+        keys = (*scale.lineup, *scale.controls)
+        return _judged_beside(*(key for key in keys if key in setting.learning_rates))(setting)
 
     return _on(_rated, lineup)(scale)
 
@@ -234,7 +233,7 @@ FIGURES = figures_of(
         "fig-8": _confidences("confidence"),
         "fig-9": _confidences("accuracy"),
         "fig-10": _until(1.4, _rated),
-        "fig-11": _along(_on(_MAIN, _staleness), "forwards"),
+        "fig-11": _along(_on(_at("rated"), _staleness), "forwards"),
         # Panels were trained one after the other, so their seconds do not compare.
         "fig-12": _along(_flipped) | {"tables": by_panel(partial(curves.ends_table, timed=False))},
         "fig-13": _along(_selectivities),

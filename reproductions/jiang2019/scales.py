@@ -87,7 +87,7 @@ def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
     for key, own in settings.items():
         rows[key] = (rows[own["like"]] if "like" in own else {}) | own
         made[key] = _setting(**{name: value for name, value in rows[key].items() if name != "like"})
-    named = {"lineup", "figures"}
+    named = {"lineup", "controls", "figures"}
 
     def given(found: Any) -> Any:
         if isinstance(found, list):
