@@ -1,0 +1,1 @@
+"""Selection rules of other papers, each in one file, on the public parts of the package alone."""
