@@ -133,6 +133,7 @@ def test_ies_leaves_out_examples_whose_second_differences_are_small():
     noise = made.normal(scale=[[0.1], [0.001], [0.0], [0.02], [0.0], [0.2]], size=(6, epochs))
     history = 2.0 - speed * steps + noise
     history[4] = np.exp(-0.9 * steps)  # comes to rest
+    history[5] = 1.0 + (steps == 0)  # at rest after a jump, four second differences before epoch 6
     history = history.astype(np.float32)
     strategy, ledger = ies(threshold), sb.scorers.Ledger(examples, depth=6)
     for epoch in range(epochs + 1):
