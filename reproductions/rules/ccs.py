@@ -25,7 +25,8 @@ def ccs(
         arXiv:2210.15809, abstract: CCS "jointly considers overall data coverage upon a distribution
         as well as the importance of each example". The strata, and the order in which they give,
         are those of the authors' code; the defaults are its README's for a pruning rate of 90 %:
-        "--coreset-mode stratified", "--coreset-ratio 0.1 --mis-ratio 0.3".
+        "--coreset-mode stratified", "--coreset-ratio 0.1 --mis-ratio 0.3". Its scores are AUM, of
+        which the lowest are the hardest: pass them with the other sign.
     """
     generator, difficulty = torch.Generator().manual_seed(seed), scores.scores.double()
     examples = len(difficulty)

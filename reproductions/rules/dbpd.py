@@ -35,10 +35,10 @@ def dbpd(threshold: float = 0.3, end: float = 29 / 30) -> sb.Strategy:
 
     Source:
         Shriram M S et al. 2025, "Progressive Data Dropout: An Embarrassingly Simple Approach to
-        Faster Training", arXiv:2505.22342, abstract: "The proposed Progressive Data Dropout reduces
-        the number of effective epochs to as little as 12.4% of the baseline." The rule is that of
-        the authors' `train_with_revision`, whose README gives these defaults: "--epoch 30",
-        "--start_revision 29", "--threshold 0.3".
+        Faster Training", NeurIPS 2025, arXiv:2505.22342, abstract: "The proposed Progressive Data
+        Dropout reduces the number of effective epochs to as little as 12.4% of the baseline." The
+        rule is that of the authors' `train_with_revision`, for which their README has "--epoch 30",
+        "--start_revision 29" and "--threshold 0.3".
     """
     scorer = sb.scorers.Forward(training=True)  # in training mode, as in the authors' code
     return sb.Strategy("dbpd", scorer, Unsure(threshold), sb.Schedule(end=end))
