@@ -440,7 +440,20 @@ def draw_pages(folder: Path) -> None:
     draw_learned(folder / "papers" / "learned")
 
 
+def draw_paper(path: Path) -> None:
+    """Draw the README's figure 7: error against cost, of the paper's strategies and its rival."""
+    order = committed(ROOT / "records/papers/saturated")
+    scale = replace(order.scale, arms=("traditional", "sb", "stale", "third"))
+    found = gather(PAPERS["fig-7"], replace(order, scale=scale), {})
+    drawn = PAPERS["fig-7"].draw(replace(found, panels=found.panels[:2]))
+    assert drawn is not None
+    drawn.supxlabel("")  # a page has its own words
+    with matplotlib.rc_context(SETTINGS):
+        drawn.savefig(path, metadata={"Date": None})
+
+
 if __name__ == "__main__":
+    draw_paper(ROOT / "docs" / "figure-7.svg")
     draw_gains(ROOT / "docs" / "gains.svg", foretold("records/study"))
     for page in PAGES:
         page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")
