@@ -4,10 +4,8 @@ import hashlib
 from dataclasses import replace
 
 import pytest
-import reference
 import torch
 from fixture_cases import share_of_cases
-from fixture_lab import few_digits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,6 +125,7 @@ def test_near_copies_are_the_example_shifted_a_little_and_lit_otherwise(pixels):
 def test_what_is_composed_never_changes_between_versions_or_platforms():
     everything = replace(SKEWED, near_copies=2, noise=0.2, noise_kind=NoiseKind.NEIGHBOUR, seed=7)
     assert digest(everything(DIGITS)) == "b9d89016528305d5"
+    assert digest(Composition(noise=0.2)(DIGITS)) == "92501a9c63fa2a94"
     assert rows_of(SKEWED)[:8].tolist() == [1061, 720, 456, 182, 995, 1061, 1402, 995]
 
 
@@ -134,10 +133,8 @@ def test_what_is_composed_never_changes_between_versions_or_platforms():
     ("asked", "named"),
     [
         ({"skew": -1.0}, "skew=-1.0"),
-        ({"copies": float("inf")}, "copies=inf"),
         ({"near_copies": 1}, "copies=1"),
         ({"copies": 1.0, "near_copies": -1}, "-1 pixels"),
-        ({"places": 0}, "places=0"),
         ({"noise_kind": NoiseKind.NEIGHBOUR}, "noise=1/5"),
         ({"noise": 1.0}, r"noise=1.0.*\[0, 1\)"),
         ({"places": 2000}, "places, or copies=1"),
@@ -158,13 +155,6 @@ def test_exactly_the_share_that_was_asked_for_is_flipped_and_every_flip_is_wrong
     assert torch.equal(noisy.flipped, wrong)
     assert torch.equal(noisy.train_clean_labels, DIGITS.train_labels)
     assert set(noisy.train_labels.tolist()) <= set(range(10))
-
-
-@given(rate=st.floats(0.01, 0.99), seed=st.integers(0, 1000))
-def test_flips_are_those_of_the_reference(rate, seed):
-    data = few_digits(50)
-    expected = reference.flip_labels(data.train_labels.tolist(), 10, rate, seed)
-    assert Composition(noise=rate, seed=seed)(data).train_labels.tolist() == expected
 
 
 def test_a_single_class_cannot_be_flipped():
