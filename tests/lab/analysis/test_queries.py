@@ -242,3 +242,10 @@ def test_seeds_evaluated_at_other_moments_meet_at_equal_progress():
     found = curve(frame_of([coarse, fine]), "cost")
     assert found.x == pytest.approx([5.0, 10.0])
     assert found.mean == pytest.approx([45.0, 15.0])
+
+
+def test_a_seed_without_seconds_is_no_part_of_the_curve_along_them():
+    moved = fixture_run(seed=1, end={"machines": ["A", "B"]})
+    runs = frame_of([fixture_run(), moved])
+    assert curve(runs, "seconds").x == (5.0, 10.0, 15.0, 20.0)
+    assert len(curve(runs, "cost").seeds) == 2
