@@ -125,15 +125,10 @@ def test_a_header_that_lacks_something_is_refused(write, name):
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("identity", "seed"), "/../../beside"),
-        (("identity", "strategy"), "top-k"),
         (("versions", "torch"), 2.8),
-        (("hardware", "memory_gib"), "much"),
         (("config", "data"), ["digits"]),
-        (("config", "limit"), 0.5),
         (("config", "composition", "skew"), {}),
         (("config", "recipe", "learning_rate"), None),
-        (("end", "meters"), 3),
         (("end", "meters", "class_shares"), ["half", "half"]),
         (("end", "meters", "test_examples"), "many"),
     ],
@@ -164,7 +159,7 @@ def test_errors_and_shares_of_another_number_of_classes_are_refused(write):
     assert read_run(write(header, three, shares)).meters["class_shares"] == [0.2, 0.3, 0.5]
 
 
-@pytest.mark.parametrize("value", ["five", None, True, [1.0], 10**400])
+@pytest.mark.parametrize("value", ["five", None, True, 10**400])
 @pytest.mark.parametrize(
     "name", [field.name for field in fields(Point) if field.default is MISSING]
 )
@@ -180,20 +175,6 @@ def test_lines_of_another_kind_or_after_the_end_are_refused(write):
         read_run(write(lines[0], encode({"kind": "pint"})))
     with pytest.raises(sb.RecordError, match="line 3: something follows the end"):
         read_run(write(*lines, encode({"kind": "point", **asdict(fixture_point())})))
-
-
-def test_a_missing_record_or_folder_is_refused_by_name(tmp_path):
-    with pytest.raises(sb.RecordError, match=r"nowhere\.jsonl: there is no such record"):
-        read_run(tmp_path / "nowhere.jsonl")
-    with pytest.raises(sb.RecordError, match="nowhere: no such folder"):
-        read_runs(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", ["a\x1b[31m.jsonl", "a\n.jsonl", "a\u202e.jsonl"])
-def test_a_file_whose_name_holds_control_characters_is_refused_without_them(write, name):
-    with pytest.raises(sb.RecordError, match="control characters") as raised:
-        read_run(write(*lines_of(), name=name))
-    assert str(raised.value).isprintable()
 
 
 def test_a_folder_gives_its_records_in_order_of_name_and_nothing_else(write, tmp_path):

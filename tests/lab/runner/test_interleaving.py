@@ -4,7 +4,6 @@ import pytest
 from fixture_lab import few_digits, fixture_plan, run_plans
 from fixture_runs import fixture_point
 
-import selective_backprop as sb
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.runner import grid
 from selective_backprop_lab.training.run import TrainingRun
@@ -109,28 +108,3 @@ def test_a_comparison_that_stops_in_the_middle_keeps_all_and_goes_on_later(compa
     assert all(run.finished for run in records)
     partial = [name for name in compare.files() if name.endswith(".partial")]
     assert [name.split("-seed1-")[0] for name in partial] == ["low-k", "random-backprop"]
-
-
-def test_an_arm_whose_losses_are_finite_no_more_ends_alone_and_is_named(compare):
-    plans = [*three_arms(seed=0), *three_arms(seed=1)]
-    advice = 'Mend the data or lower the learning rate; nonfinite="skip" leaves such examples out.'
-    error = sb.LossError(f"3 of 4 losses are not finite: with losses nan. {advice}")
-    compare.fails = {("low-k", 0, 2): error, ("random-backprop", 1, 0): error}
-    with pytest.raises(sb.LossError) as failed:
-        compare(plans)
-    assert str(failed.value).splitlines() == [
-        f"{which}: 3 of 4 losses are not finite: with losses nan. Lower the learning rate: --lr of "
-        "train and compare."
-        for which in ("low-k, seed 0", "random-backprop, seed 1")
-    ]
-    kept = {(run.header.arm, run.header.seed): run for run in read_runs(compare.folder)}
-    unfinished = {which for which, run in kept.items() if not run.finished}
-    assert unfinished == {("low-k", 0), ("random-backprop", 1)}
-    assert len(kept) == 6
-
-
-def test_what_cannot_be_built_leaves_no_record_behind(tmp_path):
-    plans = three_arms(model="no_such_net")
-    with pytest.raises(sb.ConfigurationError, match="'no_such_net'"):
-        run_plans(plans, few_digits(), tmp_path, command="", watch=lambda plan, point: None)
-    assert not list(tmp_path.iterdir())
