@@ -46,7 +46,6 @@ def users_module(tmp_path, monkeypatch):
         "        torch.nn.Linear(channels_in * image_size**2, classes))\n"
         "def of_two(channels_in, classes): ...\n"
         "def of_nothing(*arguments): return 'a net'\n"
-        "number = 3\n"
         "def of_seven(*_): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 10))\n"
         "def of_one_class(*_):\n"
         "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1))\n"
@@ -72,12 +71,10 @@ def test_the_users_own_net_is_made_by_its_import_path():
     ("name", "message"),
     [
         ("resnet", "no model 'resnet'.*linear, .*resnet18"),
-        ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
         (".nets:factory", r"no model '\.nets:factory'"),
         ("no_such_module_at_all:net", "no_such_module_at_all.* PYTHONPATH"),
         ("my_broken_nets_for_tests:net", "no_such_package_at_all"),
         ("my_nets_for_tests:missing", "missing in my_nets_for_tests is None"),
-        ("my_nets_for_tests:number", "number in my_nets_for_tests is 3"),
         ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
         ("my_nets_for_tests:of_nothing", r"is a str, not a torch\.nn\.Module"),
         ("my_nets_for_tests:of_seven", r"cannot run on inputs of .*1, 8, 8\): RuntimeError: mat1"),
@@ -154,7 +151,7 @@ def test_a_published_net_has_as_many_parameters_as_published(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize(("channels", "side"), [(1, 8), (1, 28), (3, 32)])
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 32)])
 def test_the_gradient_reaches_every_parameter(name, channels, side):
     torch.manual_seed(0)
     net = SMALL[name](channels, 10, side)

@@ -95,7 +95,6 @@ def test_code_is_never_run_however_whole_it_is(kept, tmp_path):
             IDENTITY | {"config": {"epochs": 3.0, "recipe": {"lr": 0.2}}},
             "config.recipe.lr is 0.1 there and 0.2 here",
         ),
-        (IDENTITY | {"data": {"examples": 5}}, "data.examples is None there and 5 here"),
         (IDENTITY | {"format": 99}, f"format is {FORMAT} there and 99 here"),
     ],
 )

