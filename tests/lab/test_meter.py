@@ -4,12 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop_lab import meter as metering
-from selective_backprop_lab.meter import Meter, Price
+from selective_backprop_lab.meter import Meter
 
 CPU = torch.device("cpu")
 

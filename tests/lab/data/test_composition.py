@@ -91,35 +91,21 @@ def test_places_show_the_examples_whose_labels_they_have():
     assert len(made.train_labels[:500].unique()) == 10  # the places are in no order of class
 
 
-@pytest.mark.parametrize("pixels", [1, 2])
-def test_near_copies_are_the_example_shifted_a_little_and_lit_otherwise(pixels):
-    near = replace(SKEWED, near_copies=pixels)
-    rows, images = rows_of(near), near(DIGITS).train_inputs
+def test_near_copies_are_the_example_shifted_a_little_and_lit_otherwise():
+    near = replace(SKEWED, near_copies=1)
+    rows, images = rows_of(near), near(DIGITS).train_inputs.float()
     assert torch.equal(rows, rows_of(SKEWED))
-    padded = torch.nn.functional.pad(DIGITS.train_inputs.float(), [pixels] * 4, "reflect")
-    shifted = [
-        padded[:, :, down : down + 8, right : right + 8]
-        for down in range(2 * pixels + 1)
-        for right in range(2 * pixels + 1)
-    ]
-    first, exact, found = set(), 0, set()
-    for place, row in enumerate(rows.tolist()):
-        if row not in first:
-            first.add(row)
-            assert torch.equal(images[place], DIGITS.train_inputs[row])
-            continue
-        image = images[place].float()
-        fits = [
-            i
-            for i, each in enumerate(shifted)
-            if ((image - 0.79 * each[row]).min() > -1)
-            and ((image - (1.21 * each[row]).clamp(max=255)).max() < 1)
-        ]
-        assert fits
-        found.add(fits[0])
-        exact += bool(torch.equal(images[place], DIGITS.train_inputs[row]))
+    padded = torch.nn.functional.pad(DIGITS.train_inputs.float(), [1] * 4, "reflect")
+    first, exact = set(), 0
+    for row, image in zip(rows.tolist(), images, strict=True):
+        shifted = padded[row].unfold(1, 8, 1).unfold(2, 8, 1).reshape(9, 1, 8, 8)
+        low, high = image - 0.79 * shifted > -1, image - (1.21 * shifted).clamp(max=255) < 1
+        assert (low & high).flatten(1).all(1).any()
+        equal = bool((image == shifted[4]).all())
+        assert equal or row in first
+        exact += equal and row in first
+        first.add(row)
     assert exact < 0.05 * len(rows)
-    assert len(found) > 1.5 * pixels
 
 
 def test_what_is_composed_never_changes_between_versions_or_platforms():

@@ -284,7 +284,7 @@ class Restless(Probe):
 
 def record(folder, *probes, arm="selective-backprop"):
     plan = replace(fixture_plan(arm), probes=probes)
-    [run] = run_plans([plan], few_digits(), folder, command="", watch=lambda *_: None)
+    [run] = run_plans([plan], few_digits(), folder)
     return run
 
 
