@@ -29,11 +29,6 @@ def pipe():
     return Screen(terminal=False)
 
 
-@pytest.fixture
-def terminal():
-    return Screen(terminal=True)
-
-
 def watch(screen, plans, points, seconds=2.0, **options):
     """Show evaluations that follow each other every so many seconds."""
     clock = Clock()

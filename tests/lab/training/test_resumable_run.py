@@ -14,6 +14,7 @@ from fixture_lab import (
     train_session,
     untimed,
 )
+from fixture_loaders import Clock
 
 import selective_backprop as sb
 from selective_backprop_lab.records import writer
@@ -29,11 +30,12 @@ PLAN = fixture_plan(epochs=6, evaluations=2)
 WITH_LOCKS = find_spec("fcntl") is not None
 
 
-class Ticking:
+class Ticking(Clock):
     """A clock that passes when updates and checkpoints take their time."""
 
     def __init__(self, monkeypatch, *, update: float, save: float) -> None:
-        self.now, self.saved = 0.0, []
+        super().__init__()
+        self.saved = []
         updated = TrainingRun._step
 
         def step(run, *batch):
@@ -46,9 +48,6 @@ class Ticking:
 
         monkeypatch.setattr(TrainingRun, "_step", step)
         monkeypatch.setattr(Checkpoints, "save", write)
-
-    def __call__(self) -> float:
-        return self.now
 
 
 # 4 updates in each of two epochs, and 2 in each of the four that follow: 16
