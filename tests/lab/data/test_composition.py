@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop_lab.data.composition import Composition, NoiseKind, zipf
+from selective_backprop_lab.data.composition import Composition, NoiseKind
 from selective_backprop_lab.data.datasets import channel_statistics, load
 
 DIGITS = load("digits")
@@ -48,20 +48,6 @@ def test_without_copies_no_example_comes_twice_and_the_largest_class_is_whole():
     largest = taken.argmax()
     assert there[largest] - taken[largest] <= 1
     assert (taken <= there).all()
-
-
-@share_of_cases(2 / 3)
-@given(exponent=st.sampled_from([0.5, 1.0, 1.5]), seed=st.integers(0, 20))
-def test_copies_are_as_many_as_zipfs_law_has_them(exponent, seed):
-    alike = torch.zeros(1000, dtype=torch.int64)
-    rows = Composition(copies=exponent, places=20_000, seed=seed).rows(alike, ("only",))
-    counts = rows.bincount(minlength=1000).sort(descending=True).values.double()
-    shares = torch.arange(1, 1001).double() ** -exponent
-    expected = 20_000 * shares / shares.sum()
-    # The largest are told apart by more than chance, six deviations of which are allowed.
-    off = (counts[:5].cumsum(0) - expected[:5].cumsum(0)).abs()
-    assert (off <= 6 * expected[:5].cumsum(0).sqrt() + 5).all()
-    assert torch.allclose(zipf(1000, exponent).diff() * 20_000, expected[1:])
 
 
 def test_one_class_is_as_frequent_as_asked_and_the_others_are_alike():

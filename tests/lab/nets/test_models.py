@@ -40,19 +40,16 @@ def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
 @pytest.fixture
 def users_module(tmp_path, monkeypatch):
     (tmp_path / "my_nets_for_tests.py").write_text(
-        "import torch\n"
-        "def factory(channels_in, classes, image_size):\n"
-        "    return torch.nn.Sequential(torch.nn.Flatten(),\n"
-        "        torch.nn.Linear(channels_in * image_size**2, classes))\n"
+        "from torch import nn\n"
+        "def factory(channels, classes, side):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side**2, classes))\n"
         "def of_two(channels_in, classes): ...\n"
-        "def of_nothing(*arguments): return 'a net'\n"
-        "def of_seven(*_): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 10))\n"
-        "def of_one_class(*_):\n"
-        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1))\n"
-        "def of_no_weights(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
-        "    torch.nn.AdaptiveAvgPool1d(10))\n"
-        "def of_norm(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
-        "    torch.nn.BatchNorm1d(64).eval(), torch.nn.Dropout(), torch.nn.Linear(64, 10))\n"
+        "def of_nothing(*_): return 'a net'\n"
+        "def of_seven(*_): return nn.Sequential(nn.Flatten(), nn.Linear(7, 10))\n"
+        "def of_one_class(*_): return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))\n"
+        "def of_no_weights(*_): return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(10))\n"
+        "def of_norm(*_): return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64).eval(),\n"
+        "    nn.Dropout(), nn.Linear(64, 10))\n"
     )
     (tmp_path / "my_broken_nets_for_tests.py").write_text("import no_such_package_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
