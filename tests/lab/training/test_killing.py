@@ -35,7 +35,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
     whole = train_session(plan, few_digits(), tmp_path / "whole", every=float("inf"))
     moments = random.Random(0)
     for _ in range(3):
-        start_and_kill(plan, tmp_path / "killed", moments.randint(5, 9))
+        start_and_kill(plan, tmp_path / "killed", moments.randint(9, 19))
     resumed = train_session(plan, few_digits(), tmp_path / "killed", every=1e-6)
     assert same_runs(resumed, whole)
     (record,), (expected,) = read_runs(tmp_path / "killed"), read_runs(tmp_path / "whole")
