@@ -150,7 +150,7 @@ OPTIONS = {
         **{"length.value": 10.0, "settings.warmup": 0.1},
     },
     "--model resnet9 --batch-size 32 --lr 0.02": {
-        **{"recipe.model": "resnet9", "recipe.batch_size": 32, "recipe.learning_rate": 0.02},
+        **{"recipe.model": "resnet9", "recipe.batch_size": 32, "recipe.learning_rate": 0.02}
     },
     "--lr-schedule steps": {"recipe.rates": Rates.STEPS},
     "--epochs 1": {"length.value": 1.0, "settings.warmup": 0.5, "settings.warmup_epoch": False},

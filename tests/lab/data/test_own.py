@@ -153,11 +153,7 @@ def test_a_name_must_be_found(name, message):
 @pytest.mark.parametrize("find", [find_recipe, bench_recipe])
 @pytest.mark.parametrize(
     ("inputs", "like"),
-    [
-        (FEATURES, "table"),
-        (LEVELS, "digits"),
-        (np.zeros((9, 1, 16, 16), dtype=np.uint8), "svhn"),
-    ],
+    [(FEATURES, "table"), (LEVELS, "digits"), (np.zeros((9, 1, 16, 16), dtype=np.uint8), "svhn")],
 )
 def test_they_are_trained_on_as_data_of_their_shape_are(returned, find, inputs, like):
     returned(both(inputs))
