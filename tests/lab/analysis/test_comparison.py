@@ -140,27 +140,24 @@ def test_a_record_that_is_damaged_is_left_out_and_the_rest_is_there(tmp_path):
     assert all(problem.endswith("It is left out.") for problem in found.problems)
 
 
-def test_of_records_of_several_data_sets_the_most_are_kept(tmp_path):
-    for seed in (0, 1):
-        write(tmp_path, seed=seed)
-    left = write(tmp_path, config={"data": "others", "noise": 0.1})
-    found = read(tmp_path)
-    assert names(found) == {("traditional", 0), ("traditional", 1)}
-    (problem,) = found.problems
-    assert "data others, noise 0.1" in problem
-    assert "data fixture-data, noise none" in problem
-    assert left.name in problem
-
-
-def test_of_an_arm_with_two_configurations_one_is_kept(tmp_path):
+@pytest.mark.parametrize(
+    ("config", "here", "there"),
+    [
+        ({"data": "others", "noise": 0.1}, "data others, noise 0.1", "fixture-data, noise none"),
+        ({"rate": 0.25}, "rate 0.25", "rate 0.5"),
+    ],
+)
+def test_of_records_of_two_data_sets_or_configurations_of_an_arm_the_most_are_kept(
+    tmp_path, config, here, there
+):
+    write(tmp_path)
     for seed in (0, 1):
         write(tmp_path, "top-k", seed)
-    write(tmp_path, "traditional")
-    left = write(tmp_path, "top-k", 2, config={"rate": 0.25})
+    left = write(tmp_path, "top-k", 2, config=config)
     found = read(tmp_path)
     assert names(found) == {("top-k", 0), ("top-k", 1), ("traditional", 0)}
     (problem,) = found.problems
-    assert all(words in problem for words in ("rate 0.25", "rate 0.5", left.name))
+    assert all(words in problem for words in (here, there, left.name))
 
 
 @pytest.mark.parametrize(

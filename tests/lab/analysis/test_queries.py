@@ -162,16 +162,8 @@ def plain_curve(**ends):
     ],
 )
 def test_the_passes_to_an_error_are_read_from_the_traditional_lengths(error, passes):
-    found = passes_to(plain_curve(_2=8.0, _8=4.0, _32=7.0), error)
+    found = passes_to(plain_curve(_2=8.0, _4=math.nan, _8=4.0, _32=7.0), error)
     assert found == (None if passes is None else pytest.approx(passes))
-
-
-def test_no_traditional_training_takes_no_passes_and_one_that_diverged_is_left_out():
-    assert passes_to(frame_of(lengths("top-k", 10.0, [4.0])), 5.0) is None
-    unfinished = lengths("traditional", 2.0, [1.0], finished=False)
-    assert passes_to(frame_of(unfinished), 5.0) is None
-    found = plain_curve(_2=8.0, _4=math.nan, _8=4.0)
-    assert passes_to(found, 6.0) == pytest.approx(4.0)
 
 
 SHARES = [0.5, 0.1, 0.2, 0.05, 0.15]

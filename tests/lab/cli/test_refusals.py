@@ -7,7 +7,6 @@ from fixture_command import run_command
 import selective_backprop as sb
 from selective_backprop_lab.cli.options import parse_budget
 from selective_backprop_lab.nets.models import MODELS
-from selective_backprop_lab.recipe import RECIPES
 
 BUDGET = "write a positive number of passes, such as 10, or of seconds, such as 60s"
 
@@ -29,17 +28,13 @@ def refusal(line, folder):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train --data imagenet", ["no data set 'imagenet'", *RECIPES]),
         ("train --model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
-        ("train --model no_such_module:net", ["'no_such_module:net' cannot be imported"]),
         ("train --rate 0", ["rate=0.0", "(0, 1]", "1/3"]),
         ("train --budget nonsense", ["--budget nonsense", BUDGET]),
         ("train --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
-        ("train --noise 1", ["noise=1.0", "[0, 1)", "1/5 flips a fifth"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
         ("train --device cuda", ["--device cuda: torch", "finds only cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
-        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget in passes"]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
         ("report .", ["there is no record to show in .", "compare and train write records"]),

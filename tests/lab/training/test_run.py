@@ -178,11 +178,9 @@ def test_a_point_says_the_errors_by_class_and_the_end_how_frequent_classes_are()
     data = Composition(skew=1.0, noise=0.2)(few_digits())
     run = TrainingRun(fixture_plan("traditional", epochs=1), data)
     finish(run)
-    counts = data.test_labels.bincount(minlength=10).double()
-    point = run.points[-1]
+    counts, point = data.test_labels.bincount(minlength=10).double(), run.points[-1]
     errors = torch.tensor(point.class_errors)
     assert float((errors * counts).sum() / counts.sum()) == pytest.approx(point.test_error)
-    assert point.ranking is None
     shares = torch.tensor(run.meters()["class_shares"]) * len(data.train_labels)
     assert torch.equal(shares.round().long(), data.train_clean_labels.bincount(minlength=10))
 
