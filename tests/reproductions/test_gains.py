@@ -9,7 +9,7 @@ from fixture_runs import fixture_run
 
 from reproductions.auto.protocol import STAGES, Tuned, tuned
 from reproductions.auto.results import Results, judged
-from reproductions.auto.study import by_job, tallied
+from reproductions.auto.study import by_job
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 
@@ -72,17 +72,6 @@ def test_jobs_of_a_page_are_judged_together():
     assert verdicts(both) == ["gains", "gains"]
     pair = noisy(PLAIN, {4: 5, 16: 5}, {4: near, 16: near})
     assert verdicts(pair) == ["level", "level"]
-
-
-def test_a_strategy_is_judged_at_equal_cost_and_at_equal_cpu_time():
-    found = results(PLAIN, {4: 5, 16: 4}, auto={4: 4.5, 16: 4})
-    found.runs["device"] = "cpu"
-    slow = found.runs.arm == "auto"  # twice the time of plain training
-    found.runs.loc[slow, "cpu_seconds"] = 36.0 * found.runs.length[slow] / 4
-    found.runs.loc[~slow, "cpu_seconds"] = 18.0 * found.runs.length[~slow] / 4
-    # In the time of 8 plain passes, plain training is half-way between its errors: 5 and 4.
-    assert tallied([found])[:4] == ("2", "1", "1", "0")
-    assert tallied([found])[-2:] == ("0, 2, 0", "+0.00, +0.00, +0.00")
 
 
 def tried(arm, budget, rate, errors, **changes):

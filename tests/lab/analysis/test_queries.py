@@ -25,7 +25,6 @@ from selective_backprop_lab.analysis.queries import (
     passes_to,
     rare_recall,
     reached,
-    span,
 )
 from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.records.frame import frame_of
@@ -87,16 +86,6 @@ def test_a_span_that_the_run_does_not_cover_has_no_mean_error():
     run = frame_of([fixture_run(errors=[40.0, 20.0], cost=2.0)])
     for start, end in ((0.5, 2.0), (1.0, 2.5), (2.0, 2.0)):
         assert math.isnan(mean_error(run, start, end).item())
-
-
-def test_the_common_span_is_what_all_runs_cover():
-    def spanned(*runs):
-        return span(*(frame_of([run]) for run in runs))
-
-    runs = [fixture_run(errors=[9.0] * 4, cost=4.0), fixture_run(errors=[9.0] * 5, cost=10.0)]
-    assert spanned(*runs) == (2.0, 4.0)
-    apart = [fixture_run(errors=[9.0] * 2, cost=1.0), fixture_run(errors=[9.0], cost=10.0)]
-    assert spanned(*apart) == (0.0, 0.0)
 
 
 def lengths(arm, cost, finals, **changes):

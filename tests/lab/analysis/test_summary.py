@@ -82,16 +82,6 @@ def test_a_table_fits_its_terminal(width):
     assert ("A wider terminal also shows" in text) == (width < 80)
 
 
-def test_a_narrow_terminal_loses_the_least_important_columns_first():
-    left_out = [
-        shown(two_arms(), width).splitlines()[-1].partition("also shows: ")[2].strip()
-        for width in range(110, 60, -3)
-    ]
-    first, *more = dict.fromkeys(left_out)
-    assert (first, more) == ("", ["CPU s.", "scored, CPU s.", "scored, trained, CPU s."])
-    assert "selective-backprop 6.00 ± 2.48" in shown(two_arms(), 79)
-
-
 def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():
     runs = []
     for arm, bits in (("traditional", 2.5), ("auto", 2.0)):

@@ -29,15 +29,14 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
-from reproductions.probes import LossQuantiles
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
+from selective_backprop_lab.data.loader import InMemoryDataset
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
 from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.run_config import Probe, ProbeContext
+from selective_backprop_lab.training.run_config import Probe
 
 
 @pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
@@ -308,15 +307,3 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     both = record(tmp_path, Restless(), Restless("other"))
     names = {f"Restless(name='{name}')" for name in ("restless", "other")}
     assert {each.probe for each in both.observations} == names
-
-
-def test_quantiles_of_losses_are_those_of_the_first_examples():
-    data = few_digits()
-    run = finish(TrainingRun(fixture_plan("traditional"), data))
-    scene = ProbeContext(run.model, data, torch.device("cpu"))
-    images, labels = next(iter(make_loader(data, batch_size=100, seed=0, shuffle=False)))
-    with torch.no_grad():
-        losses = nn.functional.cross_entropy(run.model.eval()(images), labels, reduction="none")
-    expected = losses.quantile(torch.linspace(0, 1, 5)).tolist()
-    seen = LossQuantiles(examples=100, steps=4).look(scene, 1.0, {})
-    assert seen["quantiles"] == pytest.approx(expected, rel=1e-4)
