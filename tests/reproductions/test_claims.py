@@ -5,20 +5,18 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from fixture_papers import fixture_panel, fixture_setting, panel_of
+from fixture_papers import fixture_setting, panel_of
 from fixture_runs import fixture_run, fixture_seeds
 
 from reproductions.claims import MEASURES, NOTHING, Case, Claim, compared, judge
-from reproductions.evidence import Evidence, Panel
+from reproductions.evidence import Evidence
 from reproductions.jiang2019.times import reaches_sooner
 from reproductions.measures import beside, timed
 from reproductions.papers import FIGURES
-from reproductions.settings import make_arm, variants
 from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.frame import frame_of
 
 HOLDS, FAILS, OPEN = Verdict
-SETTING = fixture_setting()
 ENDS = Claim("q", "{0} ends higher than {1}", MEASURES["final error"], ("sb", "traditional"))
 
 
@@ -42,23 +40,6 @@ def test_a_row_is_judged_in_each_panel_that_it_is_about():
     assert [c[:4] for c, _ in verdicts(replace(ENDS, data="SVHN"), shown, ours)] == ["ours"]
     assert [c[:4] for c, _ in verdicts(replace(ENDS, only="^it: SB"), shown, ours)] == ["it: "]
     assert verdicts(three, shown) == []
-
-
-def test_patterns_stand_for_every_arm_that_they_fit():
-    rates = (0.2, 0.5, 0.7)
-    arms = variants([(f"sb-{rate}", make_arm("sb", SETTING)) for rate in rates])
-    arms = arms + variants([(f"el2n-{rate}", make_arm("sb", SETTING)) for rate in rates[:2]])
-    runs = {arm.key: fixture_seeds("any", (10, 11)) for arm in arms}
-    shown = fixture_panel(Panel("it", SETTING, arms), runs)
-
-    def pairs(*keys):
-        claim = replace(ENDS, text="{0} {1}", arms=keys)
-        return [text.removeprefix("it: ") for text, _ in verdicts(claim, shown)]
-
-    assert pairs("el2n-*", "sb-*") == ["el2n-0.2 sb-0.2", "el2n-0.5 sb-0.5"]
-    assert pairs("sb-*", "el2n-*") == ["sb-0.2 el2n-0.2", "sb-0.5 el2n-0.5"]
-    assert pairs("sb-*", "sb-*") == ["sb-0.2 sb-0.7"]
-    assert pairs("el2n-*", "sb-0.7") == ["el2n-0.2 sb-0.7", "el2n-0.5 sb-0.7"]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,6 @@ def test_what_each_length_of_a_group_spent_on_preparing_is_said_as_a_mean_over_f
 @pytest.mark.parametrize(
     ("lengths", "words"),
     [
-        ([{"epochs": 3}, {"epochs": 9}], "9 and 3 epochs"),
         ([{"budget": 2}, {"budget": 1}], "2 and 1 passes"),
         ([{"budget": 3, "budget_unit": "seconds"}, {"epochs": 1}], "3 seconds and 1 epoch"),
     ],

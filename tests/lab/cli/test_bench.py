@@ -7,21 +7,13 @@ from fixture_command import run_command
 
 from selective_backprop_lab.bench import rounds
 
-MODEL = """
-from torch import nn
-
-def make(channels, classes, side):
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side * side, classes))
-"""
-
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bench")
-    (folder / "bench_own_model.py").write_text(MODEL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "LEAST", 2)
-        line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
+        line = "bench --data 1x8x8/3 --batch-size 8 --model fixture_lab:small_net --seconds 0"
         options = "--precision bf16 --json all/a.json"
         outcome = run_command(f"{line} {options}", folder)
     return folder, outcome
@@ -30,7 +22,7 @@ def measured(tmp_path_factory):
 def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(measured):
     _, outcome = measured
     assert (outcome.status, outcome.err) == (0, "")
-    assert "bench_own_model:make on 1x8x8/3, images of 1x8x8, batches of 8 in bf16" in outcome.text
+    assert "fixture_lab:small_net on 1x8x8/3, images of 1x8x8, batches of 8 in bf16" in outcome.text
     assert "a rate of 1/3, on cpu; CPU seconds of the process" in outcome.text
     firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
     assert {"forward", "fp32", "traditional", "selective-backprop", "recorded-sb"} <= firsts

@@ -125,7 +125,6 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_five_seeds(
         ("--epochs 5", ["2 epochs", "1 epoch"]),
         ("--epochs 1", []),
         ("--budget 60s", ["30 seconds", "15 seconds"]),
-        ("--budget 8 --no-shorter", []),
     ],
 )
 def test_plain_training_also_runs_for_a_half_and_a_quarter(plans, capsys, line, lengths):
@@ -154,7 +153,6 @@ OPTIONS = {
     },
     "--lr-schedule steps": {"recipe.rates": Rates.STEPS},
     "--epochs 1": {"length.value": 1.0, "settings.warmup": 0.5, "settings.warmup_epoch": False},
-    "--budget 2.5": {"length.unit": "cost", "length.value": 2.5, "settings.warmup": 0.1},
     "--budget 60s": {"length.unit": "seconds", "length.value": 60.0, "settings.warmup": 0.1},
     "--rate 1/7": {"settings.rate": 1 / 7},
     "--limit 300": {"limit": 300},

@@ -73,7 +73,6 @@ def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next
     ("taken", "place", "said"),
     [
         ("page.html", "page.html", ""),
-        ("elsewhere/table.md", "elsewhere", " (table.md)"),
         ("elsewhere/report.html", "elsewhere", " (report.html)"),
     ],
 )
@@ -99,12 +98,9 @@ def test_records_are_packed_and_what_is_trained_where_there_is_a_pack_joins_it(f
     assert "recorded already" in run_command(train, folder).text
 
 
-TYPED = "selective-backprop train --data no-such-data"
-
-
 def record(folder, arm="traditional", seed=0, *, history=None, finished=True, **config):
     config = {"data": "no-such-data", "model": "net", "epochs": 1} | config
-    options = {"history": history, "finished": finished, "command": TYPED}
+    options = {"history": history, "finished": finished, "command": "train, as typed"}
     return fixture_record(folder, arm, seed, config=config, **options)
 
 
@@ -218,7 +214,7 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     for words in (
         f"{bare.name}: nothing is known of its examples",
         f"{unfinished.name}: nothing is known of its examples",
-        f"It was made by: {TYPED}",
+        "It was made by: train, as typed",
         f"{examples_path(torn)}: damaged",
         foreign.name,
         f"{relabelled.name}: its examples have other labels than in {good.name}",
