@@ -133,7 +133,6 @@ ABSENT = replace(PLAIN, title="Absent", recipe=replace(DIGITS, data="cifar10"))
     ("changes", "error", "said"),
     [
         ({"only": ("digits-9",)}, sb.ConfigurationError, "'digits-9'.*few-digits, few-digits-"),
-        ({"arms": ("best",)}, sb.ConfigurationError, "no strategy 'best'; there are traditional"),
         ({"stage": replace(TINY, workloads=(PLAIN, ABSENT))}, sb.DataError, "is not a folder"),
     ],
 )

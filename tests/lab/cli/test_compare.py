@@ -151,12 +151,10 @@ OPTIONS = {
     "--model resnet9 --batch-size 32 --lr 0.02": {
         **{"recipe.model": "resnet9", "recipe.batch_size": 32, "recipe.learning_rate": 0.02}
     },
-    "--lr-schedule steps": {"recipe.rates": Rates.STEPS},
     "--epochs 1": {"length.value": 1.0, "settings.warmup": 0.5, "settings.warmup_epoch": False},
     "--budget 60s": {"length.unit": "seconds", "length.value": 60.0, "settings.warmup": 0.1},
-    "--rate 1/7": {"settings.rate": 1 / 7},
-    "--limit 300": {"limit": 300},
-    "--no-augmentation": {"recipe.augmentation.shift": 0},
+    "--limit 300 --lr-schedule steps": {"limit": 300, "recipe.rates": Rates.STEPS},
+    "--no-augmentation --rate 1/7": {"recipe.augmentation.shift": 0, "settings.rate": 1 / 7},
     "--pretrained mnist:0-4": {"pretrained": "mnist:0-4"},
     "--noise 1/3 --noise-kind neighbour": {
         **{"composition.noise": 1 / 3, "composition.noise_kind": NoiseKind.NEIGHBOUR}

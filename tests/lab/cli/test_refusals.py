@@ -8,8 +8,6 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.options import parse_budget
 from selective_backprop_lab.nets.models import MODELS
 
-BUDGET = "write a positive number of passes, such as 10, or of seconds, such as 60s"
-
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
@@ -30,7 +28,7 @@ def refusal(line, folder):
     [
         ("train --model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
         ("train --rate 0", ["rate=0.0", "(0, 1]", "1/3"]),
-        ("train --budget nonsense", ["--budget nonsense", BUDGET]),
+        ("train --budget nonsense", ["--budget nonsense", "passes, such as 10, or of seconds"]),
         ("train --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
         ("train --device cuda", ["--device cuda: torch", "finds only cpu here"]),

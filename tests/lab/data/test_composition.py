@@ -104,9 +104,7 @@ def test_what_is_composed_never_changes_between_versions_or_platforms():
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"skew": -1.0}, "skew=-1.0"),
         ({"near_copies": 1}, "copies=1"),
-        ({"copies": 1.0, "near_copies": -1}, "-1 pixels"),
         ({"noise_kind": NoiseKind.NEIGHBOUR}, "noise=1/5"),
         ({"noise": 1.0}, r"noise=1.0.*\[0, 1\)"),
         ({"places": 2000}, "places, or copies=1"),

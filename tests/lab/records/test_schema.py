@@ -100,7 +100,6 @@ def test_a_header_that_lacks_something_is_refused(write, name):
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("versions", "torch"), 2.8),
         (("config", "data"), ["digits"]),
         (("config", "composition", "skew"), {}),
         (("config", "recipe", "learning_rate"), None),
