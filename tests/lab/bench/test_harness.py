@@ -69,6 +69,13 @@ def test_a_scorer_that_cannot_work_is_remarked_on_and_left_out(findings):
     assert not any("bf16" in name for name in findings["strategies"])
 
 
+def test_in_another_precision_a_scorer_is_held_against_both(workload):
+    rounds = [a_round(**{"scorer fp32": Spent({"score": 24.0}, 48)})]
+    cost = concluded(workload, rounds)["scorers"]["pipelined"]
+    assert cost["cost"]["median"] == pytest.approx(3 / 12)
+    assert cost["of_full"]["median"] == pytest.approx(3 / 24)
+
+
 def test_a_strategy_is_held_against_traditional_and_its_limit(findings):
     # 96 candidates in 4 windows, 32 rows of which are trained on.
     assert findings["strategies"]["traditional"]["limit"]["median"] == pytest.approx(1.0)

@@ -72,6 +72,12 @@ def test_the_labels_of_another_data_set_are_refused(tmp_path):
     assert len(read_idx_splits(same, tmp_path).train_labels) == count
 
 
+def test_a_missing_file_is_named(tmp_path):
+    write(tmp_path, {FILES[0]: contents()[FILES[0]]})
+    with pytest.raises(sb.DataError, match=rf"lacks {FILES[1]} and {FILES[1]}\.gz,.*--root"):
+        read_idx_splits(TINY, tmp_path)
+
+
 DAMAGE = {
     "half a header": (lambda good: good[:9], r"\(6,\), but \(6, 3, 3\)"),
     "short": (lambda good: good[:-1], "truncated: 70 bytes"),
