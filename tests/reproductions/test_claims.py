@@ -8,7 +8,7 @@ import pytest
 from fixture_papers import fixture_setting, panel_of
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions.claims import MEASURES, NOTHING, Case, Claim, compared, judge
+from reproductions.claims import MEASURES, NOTHING, Case, Claim, judge
 from reproductions.evidence import Evidence
 from reproductions.jiang2019.times import reaches_sooner
 from reproductions.measures import beside, timed
@@ -56,20 +56,6 @@ def test_a_claim_agrees_where_the_whole_interval_lies_on_its_side_of_the_limit(
     shown = panel_of(traditional=base, sb=own)
     ((_, found),) = verdicts(replace(ENDS, side=side, limit=limit), shown)
     assert found is verdict
-
-
-def marks(claim, *panels, elsewhere=None):
-    found = judge([claim, claim], Evidence(None, panels), elsewhere)
-    return [finding.aside or finding.verdict for _, finding in found]
-
-
-def test_a_comparison_counts_once_and_where_another_item_makes_it_not_at_all():
-    base, own = fixture_seeds("t", (10.0, 10.1, 10.2)), fixture_seeds("s", (12.0, 12.2, 12.3))
-    shown = panel_of(traditional=base, sb=own)
-    assert marks(ENDS, shown) == ["agrees", "counted above"]
-    elsewhere = dict.fromkeys(compared([ENDS], [shown]), "fig-7")
-    assert marks(ENDS, shown, elsewhere=elsewhere) == ["counted at fig-7"] * 2
-    assert marks(replace(ENDS, limit=1.0), shown, elsewhere=elsewhere)[0] == "agrees"
 
 
 @pytest.mark.parametrize(
