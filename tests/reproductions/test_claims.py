@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from fixture_papers import fixture_setting, panel_of
+from fixture_papers import panel_of
 from fixture_runs import fixture_run, fixture_seeds
 
 from reproductions.claims import MEASURES, NOTHING, Case, Claim, judge
@@ -28,18 +28,6 @@ def test_every_claim_of_a_source_is_of_a_sentence_that_it_quotes():
     rows = [(figure, claim) for figure in FIGURES.values() for claim in figure.claims]
     assert len(rows) > 100
     assert [claim for figure, claim in rows if claim.of not in figure.reported.quotes] == []
-
-
-def test_a_row_is_judged_in_each_panel_that_it_is_about():
-    shown = panel_of(traditional=fixture_seeds("t", (10, 10.1)), sb=fixture_seeds("s", (12, 12.2)))
-    ours = replace(shown, title="ours", setting=fixture_setting("SVHN"))
-    three = replace(ENDS, arms=("stale", "traditional"))
-    assert [claim for claim, _ in verdicts(ENDS, shown, ours)] == [
-        f"{title}: SB ends higher than Traditional" for title in ("it", "ours")
-    ]
-    assert [c[:4] for c, _ in verdicts(replace(ENDS, data="SVHN"), shown, ours)] == ["ours"]
-    assert [c[:4] for c, _ in verdicts(replace(ENDS, only="^it: SB"), shown, ours)] == ["it: "]
-    assert verdicts(three, shown) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from fixture_command import run_command
 import selective_backprop as sb
 from selective_backprop_lab.cli.options import parse_budget
 from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.recipe import RECIPES
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,7 @@ def refusal(line, folder):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("train --pretrained imagenet:0-4", ["no data set 'imagenet'", *RECIPES]),
         ("train --model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
         ("train --rate 0", ["rate=0.0", "(0, 1]", "1/3"]),
         ("train --budget nonsense", ["--budget nonsense", "passes, such as 10, or of seconds"]),

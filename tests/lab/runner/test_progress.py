@@ -1,5 +1,7 @@
 import io
+import math
 import re
+from dataclasses import replace
 
 import pytest
 from fixture_lab import fixture_plan
@@ -36,6 +38,9 @@ def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done():
     lines = watch([one, other], [(one, HALF), (other, HALF), (one, WHOLE), (other, WHOLE)])
     said = "error 5.25 %, rate 67 %, cost 1.80 passes, 1.5 CPU s, 1,234 updates"
     assert lines == [f"traditional, seed 0: {said}, about 2 s left", f"low-k, seed 0: {said}"]
+    text = replace(one, recipe=replace(one.recipe, data="source-bytes"), limit=None)
+    (line,) = watch([text], [(text, HALF), (text, replace(WHOLE, test_loss=2.0 * math.log(2)))])
+    assert line.startswith("traditional, seed 0: 2.000 bits per byte, rate 67 %, cost 1.80")
 
 
 def test_without_a_terminal_a_long_run_is_heard_of_on_its_way():

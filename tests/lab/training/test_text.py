@@ -13,11 +13,12 @@ import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.splits import Splits, limited, of_classes
+from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
 from selective_backprop_lab.nets import models
 from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.recipe import Optimizer
 from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training import run as training
 from selective_backprop_lab.training.run import TrainingRun
 
 WINDOWS, CONTEXT = 256, 8
@@ -48,6 +49,7 @@ def text(splits):
 @pytest.fixture
 def net(monkeypatch):
     monkeypatch.setattr(models, "LANGUAGE_MODELS", {"tiny_lm"})
+    monkeypatch.setattr(training, "_PROBED", 64 * CONTEXT)
     return name_model(monkeypatch, "tiny_lm", partial(ByteLM, width=36, depth=1))
 
 
@@ -69,6 +71,9 @@ def test_every_strategy_that_goes_by_losses_learns_the_line_and_not_the_noise(ar
     assert after == pytest.approx(losses.mean().item(), rel=1e-5)
     assert all(point.class_errors is None for point in run.points)
     assert run.meters()["class_shares"] == []
+    part = text.within(stratified_order(text.train_labels)[:64])
+    wrong = model(part.train_inputs.long()).argmax(1) != part.train_labels
+    assert run.meters()["train_error"] == pytest.approx(100 * wrong.float().mean().item())
     assert TrainingRun(run.config, text, log_examples=True).history() is None
 
 
