@@ -217,7 +217,6 @@ def test_the_table_shows_them_where_classes_are_skewed_and_nowhere_else():
     text = table_of(skewed_run(), skewed_run(arm="auto"))
     assert "| as it comes % | macro- recall % | rarest three % |" in text
     assert "| 7.80 | 84.80 | 76.67 |" in text
-    assert "Classes are skewed" in text
     assert "skewed classes (1.5)" in text
     assert "macro" not in table_of(skewed_run(skew=0))
 
@@ -230,7 +229,6 @@ def test_the_table_of_two_classes_shows_log_loss_and_the_area_under_the_curve():
     text = table_of(clicks)
     assert "| log-loss × 100 | area under curve % |" in text
     assert "| 9.53 | 75.00 |" in text
-    assert "in nats" in text
     assert not is_binary(frame_of([fixture_run()]))
     assert "log-loss" not in table_of(fixture_run())
 

@@ -69,7 +69,7 @@ def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
     assert "256 training examples of digits · small_cnn · 2 epochs · seeds 0 and 1" in text
     # In as many epochs selective-backprop costs less than any traditional run.
     assert "There is no verdict: no traditional run cost as much" in text
-    assert "Open out/report.html; table.md and comparison.png are in the same folder." in text
+    assert "Open out/report.html; beside it are table.md and comparison.png." in text
     assert re.match("Next: .*--budget", compared.outcome.out.splitlines()[-1])
 
 
