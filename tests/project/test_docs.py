@@ -84,7 +84,7 @@ def test_the_first_five_minutes_run(capsys):
         assert 1 / 4 < loader.stats.kept / loader.stats.candidates < 0.7
         assert loader.stats.scored == 0
     assert names["optimizer"].param_groups[0]["lr"] < 0.005
-    assert "Stats(" in capsys.readouterr().out
+    assert "trained on" in capsys.readouterr().out
 
 
 def classified(*shape: int, classes: int) -> TensorDataset:
