@@ -166,16 +166,6 @@ def choice(rows: Rows) -> Found:
     return what.format(**rows[0]), table(heads, map(cells, grouped(rows, "beta")))
 
 
-def exchange(rows: Rows) -> Found:
-    heads = "ranks | a message, ms | between steps, ms: alone | with others | overlap=True"
-    what = "gloo, one machine · windows of {window} · steps that sleep {step:.1f} s · wall clock"
-    lines = (
-        [str(own[0]["ranks"]), *(spread(row, 1, 1e3) for row in (own[1], *own[3:]))]
-        for own in grouped(rows, "ranks")
-    )
-    return what.format(**rows[-1]), table(heads, lines)
-
-
 def traits(rows: Rows) -> Found:
     def wrong(own: Rows, made: float) -> str:
         settings = ({"noise": made}, {"noise": made, "noise_kind": "neighbour"}) if made else ({},)
@@ -220,28 +210,6 @@ def copies(rows: Rows) -> Found:
         heads += f" | {kind} copies: found of those made | right of those found"
     size = max(row["examples"] for row in rows if "made" in row)
     what = f"one thread · copies made in {size:,} examples"
-    return what, table(heads, map(cells, grouped(rows, "data")))
-
-
-def frequent(rows: Rows) -> Found:
-    seeds, arms = sorted(each_of(rows, "seed")), each_of(rows, "arm")
-
-    def best(own: Rows) -> str:
-        def errors(rate: float, among: Sequence[int]) -> list[float]:
-            return [row["median"] for row in where(own, rate=rate) if row["seed"] in among]
-
-        rate = min(each_of(own, "rate"), key=lambda each: fmean(errors(each, seeds[:3])))
-        return f"{with_interval(estimate(errors(rate, seeds[3:])))} ({rate:g})"
-
-    def cells(own: Rows) -> Sequence[str]:
-        counts = (f"{own[0][key]:,}" for key in ("examples", "kept", "conflicts"))
-        return own[0]["data"], *counts, *(best(where(own, arm=arm)) for arm in arms)
-
-    heads = f"data | examples | kept | conflicts | trained on {' | '.join(arms)}"
-    tested = ", ".join(map(str, seeds[3:]))
-    what = (
-        f"test error in % (learning rate) · perceptron, {rows[0]['passes']} passes · seeds {tested}"
-    )
     return what, table(heads, map(cells, grouped(rows, "data")))
 
 
@@ -312,35 +280,6 @@ def noise(rows: Rows) -> Found:
     return what, table(heads, map(cells, grouped(rows, "data", "net", "smoothing")))
 
 
-def rare(rows: Rows) -> Found:
-    def cells(own: Rows, groups: Sequence[str], classes: str) -> Sequence[str]:
-        counts = [run["likely"][group] for run in own for group in groups]
-        sums = {kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]}
-        wrong, right = (sum(column) for column in zip(*sums.values(), strict=True))
-        called, suspected = sums["wrong"], [wrong - sums[""][0], right - sums[""][1]]
-        others = [suspected[i] - called[i] for i in (0, 1)]
-        parts = [(suspected[1], right), (called[1], right), (called[0], wrong)]
-        parts += [(each[0], sum(each)) for each in (called, others)]
-        shares = (f"{100 * part / whole:.0f}" if whole else "–" for part, whole in parts)
-        name = "{data}, {net}, {noise:.0%} wrong".format(**own[0])
-        return name, classes, f"{wrong:,} · {right:,}", *shares
-
-    heads = (
-        "data | classes | wrong · right labels | of the right: suspected | called wrong | of the "
-        "wrong: called wrong | of what is called wrong: wrong | of the other suspects: wrong"
-    )
-    equal = [([*GROUPS], "all, equal sizes")]
-    lines = [
-        cells(own, groups, classes)
-        for own in grouped(where(rows, arm="traditional"), "data", "net", "skew", "noise")
-        for groups, classes in (
-            [([key], name) for key, name in GROUPS.items()] if own[0]["skew"] else equal
-        )
-    ]
-    what = "traditional training, unequal sizes: skew 1.5 · shares in %, seeds together"
-    return what, table(heads, lines, (0, 1))
-
-
 def files_of(path: str) -> list[str]:
     """Return the files that a path names: `a{b,c}d` stands for `abd` and `acd`."""
     before, _, rest = path.partition("{")
@@ -385,7 +324,7 @@ def made_by(commands: Iterable[str]) -> str:
 
 
 KINDS: tuple[Callable[[Rows], Found], ...] = (
-    *(gates, small, rollouts, choice, epochs, ratios, exchange, traits, audit, issues),
-    *(copies, noise, rare, frequent),
+    *(gates, small, rollouts, choice, epochs, ratios, traits, audit, issues),
+    *(copies, noise),
 )
 TABLES = {kind.__name__: partial(written, kind) for kind in KINDS}
