@@ -106,19 +106,6 @@ def epochs(rows: Rows) -> Found:
     return f"{what.format(**rows[0])} · wall clock, interleaved rounds", lines
 
 
-def ratios(rows: Rows) -> Found:
-    """Show how long variants take relative to the first one, a column for each measure."""
-    columns: dict[str, dict[str, str]] = {}
-    for row in rows:
-        name, _, measure = row["quantity"].rpartition(", ")
-        arm, _, first = name.partition(" / ")
-        cell = spread(row, 2) if first else f"{row['median']:,.1f} {row['unit']}"
-        columns.setdefault(measure, {})[arm] = cell
-    arms = dict.fromkeys(arm for column in columns.values() for arm in column)
-    lines = ([arm, *(column.get(arm, "") for column in columns.values())] for arm in arms)
-    return "wall clock, interleaved rounds", table(" | ".join(["", *columns]), lines)
-
-
 def rollouts(rows: Rows) -> Found:
     rows = sorted(rows, key=lambda row: row["seed"])
 
@@ -324,7 +311,7 @@ def made_by(commands: Iterable[str]) -> str:
 
 
 KINDS: tuple[Callable[[Rows], Found], ...] = (
-    *(gates, small, rollouts, choice, epochs, ratios, traits, audit, issues),
+    *(gates, small, rollouts, choice, epochs, traits, audit, issues),
     *(copies, noise),
 )
 TABLES = {kind.__name__: partial(written, kind) for kind in KINDS}

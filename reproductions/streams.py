@@ -231,12 +231,11 @@ def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
         sides = dict(zip(gains, holm([*gains.values()]), strict=True))
         shown.append(runs)
         costs = runs.groupby("arm").cost.mean() / runs[runs.arm == first].cost.mean()
-        cells = dict.fromkeys(others, "–")
+        cells = {first: with_interval(estimate([*ends[first].dropna()]))}
         for arm, gain in gains.items():
             bold = "**" * (sides[arm] in ("lower", "higher"))
             cells[arm] = f"{bold}{with_interval(gain, signed=True)}{bold} ({costs[arm]:.0%})"
-        error = with_interval(estimate([*ends[first].dropna()]))
-        rows.append([stream.title, error, *cells.values()])
+        rows.append([stream.title, *(cells.get(arm, "–") for arm in ARMS)])
     every = pd.concat(shown)
     machines, code = map(machine_of, every.hardware), listed(every.code_version.unique())
     said = f"{seeds_of(sorted({*every.seed}))} · {listed(dict.fromkeys(machines))} · code {code}"
