@@ -107,30 +107,25 @@ def epochs(rows: Rows) -> Found:
 
 
 def rollouts(rows: Rows) -> Found:
+    """Show what each way of sampling takes, or how much more than the first way, by task."""
     rows = sorted(rows, key=lambda row: row["seed"])
+    tasks, arms = each_of(rows, "task"), each_of(rows, "arm")
 
-    def cells(task: str, arm: str) -> Sequence[str]:
-        plain, runs = (where(rows, task=task, arm=each) for each in (rows[0]["arm"], arm))
+    def cells(arm: str) -> Iterable[str]:
+        yield arm
+        for task in tasks:
+            plain, runs = (where(rows, task=task, arm=each) for each in (arms[0], arm))
+            yield mean(runs, "rows")
+            for key, scale in (("tokens", 1e-3), ("cpu_seconds", 1.0)):
+                pairs = zip(runs, plain, strict=True)
+                more = estimate([scale * (a[key] - b[key]) for a, b in pairs])
+                more = with_interval(more, signed=True)
+                yield mean(runs, key, ".1f", scale) if arm == arms[0] else more
 
-        def more(key: str, scale: float = 1.0) -> str:
-            pairs = zip(runs, plain, strict=True)
-            return with_interval(
-                estimate([scale * (a[key] - b[key]) for a, b in pairs]), signed=True
-            )
-
-        solved = f"{sum(run['solved'] for run in runs)} of {len(runs)}"
-        generated = mean(runs, "tokens", ".1f", 1e-3), more("tokens", 1e-3)
-        trained = mean(runs, "passes"), mean(runs, "rows")
-        seconds = mean(runs, "cpu_seconds", ".1f"), more("cpu_seconds")
-        return task, arm, f"{runs[0]['lr']:g}", solved, *generated, *trained, *seconds
-
-    heads = (
-        "task | sampling | learning rate | solved | thousands of tokens generated | more than the "
-        "first | rows for old log-probabilities | rows trained on | CPU seconds | more than the "
-        "first"
-    )
-    lines = (cells(task, arm) for task in each_of(rows, "task") for arm in each_of(rows, "arm"))
-    return "three digits, until a mean reward of 0.95 · 95 % intervals", table(heads, lines)
+    shown = "rows trained on", "thousands of tokens, or more", "CPU s, or more"
+    heads = " | ".join(["sampling", *(f"{task}: {what}" for task in tasks for what in shown)])
+    solved = f"solved in {sum(run['solved'] for run in rows)} of {len(rows)} runs"
+    return f"three digits, {solved} · 95 % intervals", table(heads, map(list, map(cells, arms)))
 
 
 def choice(rows: Rows) -> Found:
