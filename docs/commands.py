@@ -28,22 +28,16 @@ def describe(app: typer.Typer) -> str:
     for name, command in commands.items():
         if not command.help:
             raise ValueError(f"the command {name} does not say what it does")
-        names, said = [f"- **{name}**"], [command.help]
+        names = [f"- **{name}**"]
         for each in command.params:
             shown, meaning = _parameter(name, each)
             if each.param_type_name == "argument":
                 names.append(shown)
-                said.append(f"{shown}: {meaning}")
             else:
                 takers.setdefault((shown, meaning), []).append(name)
-        lines.append(_wrapped(f"{' '.join(names)}: {' '.join(said)}"))
-    lines += [
-        "",
-        "## All options",
-        "",
-        "`selective-backprop COMMAND --help` says what each means.",
-        "",
-    ]
+        first = re.split(r"\.\s|\.$", command.help)[0]
+        lines.append(_wrapped(f"{' '.join(names)}: {first}."))
+    lines += ["", "`selective-backprop COMMAND --help` says more, and what each option means:", ""]
     groups: dict[str, list[str]] = {}
     for (shown, _), of in takers.items():
         groups.setdefault(", ".join(of), []).append(shown)
