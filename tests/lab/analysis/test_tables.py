@@ -54,19 +54,16 @@ def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():
     ]
 
 
-@pytest.mark.parametrize(
-    ("width", "lines"),
-    [
-        (30, ["traditional", "+smoothing-0.3 @ 24", "mine.rules:", "keep_hard_ones", "auto @ 6"]),
-        (40, ["traditional+smoothing-0.3 @ 24", "mine.rules:keep_hard_ones", "auto @ 6"]),
-    ],
-)
-def test_a_name_is_folded_only_between_its_parts_and_only_where_it_must_be(width, lines):
-    names = ("traditional+smoothing-0.3 @ 24", "mine.rules:keep_hard_ones", "auto @ 6")
+NAMES = ("traditional+smoothing-0.3 @ 24", "mine.rules:keep_hard_ones", "auto @ 6")
+
+
+@pytest.mark.parametrize("width", [30, 40])
+def test_a_name_is_folded_only_between_its_parts_and_only_where_it_must_be(width):
     console = Console(width=width, file=io.StringIO())
-    console.print(Table(columns=("name", "error"), rows=[(name, "") for name in names]))
-    found = [line.strip() for line in console.file.getvalue().splitlines()]
-    assert [line for line in found if line and "─" not in line][1:] == lines
+    console.print(Table(columns=("name", "error"), rows=[(name, "") for name in NAMES]))
+    found = [line.strip() for line in console.file.getvalue().splitlines() if line.strip()]
+    parts = ("traditional", "+smoothing-0.3 @ 24", "mine.rules:", "keep_hard_ones", "auto @ 6")
+    assert found[2:] == [*(NAMES if width == 40 else parts)]
 
 
 def test_counts_are_shown_to_three_digits():

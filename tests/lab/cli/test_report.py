@@ -54,13 +54,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("end", "found", "then"),
-    [
-        (4.0, r"other gains: .*−5.00 points", "run the same with --budget 5, then report"),
-        (14.0, r"other loses: .*\+5.00 points", "try your own data (--data module:function)"),
-    ],
-)
+WINS = 4.0, r"other gains: .*−5.00 points", "run the same with --budget 5, then report"
+LOSES = 14.0, r"other loses: .*\+5.00 points", "try your own data (--data module:function)"
+
+
+@pytest.mark.parametrize(("end", "found", "then"), [WINS, LOSES])
 def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next(
     folder, end, found, then
 ):
