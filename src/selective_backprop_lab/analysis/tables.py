@@ -55,7 +55,7 @@ class Table:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
         def needed(padding: int, names: int = _NAME) -> int:
             wide = options.update(max_width=_MOST)
-            return Measurement.get(console, wide, self._set(kept, padding, (), names)).maximum
+            return Measurement.get(console, wide, self._set(kept, padding, names)).maximum
 
         room, columns, notes = options.max_width, self.set_columns, list(self.notes)
         kept = list(range(len(columns)))
@@ -68,7 +68,9 @@ class Table:
         names = max(_NAME, _NAME + room - needed(padding))
         while names > _NAME and needed(padding, names) > room:
             names -= 1
-        yield self._set(kept, padding, notes, names)
+        yield from [Text(self.title, style="bold")] * bool(self.title)
+        yield self._set(kept, padding, names)
+        yield from (Text(note, style="dim") for note in notes)
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, under its title and above its notes."""
@@ -80,19 +82,8 @@ class Table:
             lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
         return "\n".join([*lines, ""])
 
-    def _set(
-        self, kept: Sequence[int], padding: int, notes: Sequence[str], names: int
-    ) -> rich_table.Table:
-        table = rich_table.Table(
-            title=Text(self.title) if self.title else None,
-            caption=Text("\n".join(notes), justify="left") if notes else None,
-            title_justify="left",
-            title_style="bold",
-            caption_style="dim",
-            box=SIMPLE_HEAD,
-            pad_edge=False,
-            padding=(0, padding, 0, 0),
-        )
+    def _set(self, kept: Sequence[int], padding: int, names: int) -> rich_table.Table:
+        table = rich_table.Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, padding, 0, 0))
         for i in kept:
             column = self.set_columns[i]
             table.add_column(
