@@ -28,6 +28,17 @@ def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(
         text.trainer(tmp_path, text.selective(), **options)
 
 
+def test_two_rows_of_an_example_are_refused(tmp_path):
+    class DataCollatorForVisionPreference(transformers.DefaultDataCollator):
+        """Stands for the one of TRL's DPOTrainer."""
+
+    collate = DataCollatorForVisionPreference()
+    with pytest.raises(
+        sb.ConfigurationError, match="VisionPreference makes two rows of an example"
+    ):
+        text.trainer(tmp_path, text.selective(), options={"data_collator": collate})
+
+
 def test_the_loss_of_a_router_cannot_be_weighted(tmp_path):
     config = {"output_router_logits": True, "bos_token_id": None, "eos_token_id": None}
     config |= {"vocab_size": 128, "intermediate_size": 16, "num_local_experts": 2}

@@ -112,7 +112,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     if losses is None:
         check_loss(strategy, loss_of_numbers(trainer.model))
     args, config = trainer.args, getattr(trainer.model, "config", None)
-    state = trainer.accelerator.state
+    state, collator = trainer.accelerator.state, type(trainer.data_collator).__name__
     name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
     given = trainer.compute_loss_func is not None
     own = "compute_loss_func" if given else _find_own_loss(type(trainer))
@@ -138,6 +138,10 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
             "DataParallel (several GPUs in one process) divides batches among copies of the model, "
             "but selection would score whole batches on the first GPU. Start one process for each "
             "GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+            f"{collator} makes two rows of an example, a preferred answer and another, but "
+            "selection chooses rows. Train on preferences without SelectiveTrainer.": (
+                collator.endswith("Preference") and "Unpaired" not in collator  # TRL's names
+            ),
             "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal "
             "work, but selection regroups them. Use 'random' or 'group_by_length'.": (
                 getattr(args, "train_sampling_strategy", None) == "batch_rebalance"
