@@ -135,6 +135,13 @@ def instead(results: list[Results]) -> Table:
     return Table(("you train with", *table.columns[1:]), rows, title)
 
 
+def added(results: list[Results]) -> Table:
+    """Return what adds up, without what never does."""
+    table = adds_up(results)
+    never = ("averaging", "larger-batches", "smoothing-0.1", "trimming", "shared")
+    return replace(table, rows=[row for row in table.rows if not row[0].endswith(never)])
+
+
 def of_stage(*parts: Callable[[list[Results]], Table | str]) -> Callable[[str], str]:
     """Return what writes tables and sentences of stages of the study, given their folders."""
 
@@ -390,7 +397,7 @@ TABLES = {
     "pays": of_stage(by_kind),
     "rivals": of_stage(counts, made_of),
     "instead": of_stage(instead),
-    "adds": of_stage(adds_up),
+    "adds": of_stage(added),
     "parts": of_stage(of_parts, made_of),
     "measures": of_stage(measured, partial(measured, arm=THINNED)),
     "streams": lambda folder: table_of(ROOT / folder).to_markdown(),

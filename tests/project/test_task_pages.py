@@ -11,7 +11,7 @@ from fixture_extend import DOCS, EXAMPLES, MODULES, NAMES, names_of
 from fixture_loaders import Numbered, select
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import selective_backprop as sb
 
@@ -51,6 +51,9 @@ def task_names(task: str) -> dict[str, object]:
         "segmentation": TensorDataset(images, (images > 0.5).long().squeeze(1)),
         "several labels per example": TensorDataset(pixels, functional.one_hot(labels, 10).float()),
         "Batches that are not pairs": named,
+        "Graphs": [
+            (image, int(label)) for image, label in zip(pixels[:, None], labels, strict=True)
+        ],
     }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
     strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
@@ -65,7 +68,7 @@ def test_what_the_page_shows_of_a_task_runs(task: str) -> None:
     loader = names["loader"]
     if not loader.stats.batches:
         assert len(list(loader)) == 2
-    assert (loader.stats.kept, loader.stats.scored) == (64, 128)
+    assert (loader.stats.kept, loader.stats.scored) == (64, 0 if task == "Graphs" else 128)
 
 
 @pytest.mark.parametrize("task", LOSSES)
@@ -100,6 +103,24 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
     if made is not loader and not made.stats.batches:
         names["loss_fn"] = made.loss_fn
         assert len(list(made)) == made.stats.batches > 0
+
+
+def test_auto_undoes_a_part_of_what_a_balanced_sampler_does_as_the_page_says():
+    pixels, labels = (part[:1437] for part in language.digits())
+    rare, model, seen = (labels == 8).long(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), []
+    drawn = WeightedRandomSampler((1 / rare.bincount())[rare], len(rare))
+    data = DataLoader(TensorDataset(pixels, rare), 32, sampler=drawn)
+    loader = sb.SelectiveLoader(data, model, nn.CrossEntropyLoss(), sb.auto())
+    optimizer, loss_fn = torch.optim.SGD(model.parameters(), 0.1, 0.9), loader.loss_fn
+    for _ in range(6):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+            seen += targets.tolist()
+    first, later = torch.tensor(seen, dtype=torch.float32).tensor_split([1437])
+    assert first.mean() == pytest.approx(1 / 2, abs=0.05)
+    assert later.mean() == pytest.approx(1 / 3, abs=0.08)
 
 
 @pytest.mark.parametrize("other", OTHERS)

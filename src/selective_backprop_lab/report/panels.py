@@ -123,6 +123,7 @@ def strategy_colours(names: Iterable[str]) -> dict[str, str]:
 
 INK, FAINT = "#222222", "#d9d9d9"
 LINE = 0.052  # height of a label, as a share of the panel's height
+ALONE = 5.2  # width in inches of a panel that has its row for itself, also on a phone
 HALF = 4.4  # width in inches of a panel that shares its row
 _HANDLE, _LETTER = 0.38, 0.056  # width in inches of a legend's handle, and of a letter
 DASHES = {

@@ -41,11 +41,11 @@ def test_seconds_of_two_machines_are_not_shown():
         assert {row["wall s"] for row in found.values()} == {shown}
 
 
-def both_lengths():
+def both_lengths(longest=6.0):
     """Two arms at two lengths, of which the shorter is the better for traditional training."""
     return [
         run
-        for cost, plain, other in ((10, 6.0, 4.0), (4, 5.0, 5.0))
+        for cost, plain, other in ((10, longest, 4.0), (4, 5.0, 5.0))
         for arm, end in (("traditional", plain), ("other", other))
         for run in fixture_seeds(
             arm, [end, end + 0.2, end + 0.1], cost=cost, config={"budget": cost, "epochs": None}
@@ -60,10 +60,20 @@ def test_each_arm_has_its_gain_over_the_best_plain_training_up_to_its_cost_and_a
     gained = ["gain points", "over plain training of", "verdict"]
     assert [found["other @ 10"][name] for name in gained] == ["−1.00", "4 passes", "gains"]
     assert [found["other @ 4"][name] for name in gained] == ["+0.00", "4 passes", "level"]
-    notes = " ".join(table.notes)
-    assert "Holm's correction for 2 verdicts" in notes
-    assert "chosen on the same seeds" in notes
-    assert "level if it lies within 0.5 points and a tenth of plain training's error" in notes
+    assert [found["traditional @ 10"][name] for name in gained] == ["", "", ""]
+    assert "Holm's correction for 2 verdicts" in " ".join(table.notes)
+
+
+def test_a_column_that_only_repeats_the_length_of_its_rows_is_left_out():
+    epochs = fixture_seeds("traditional", [5.0], cost=5.0) + fixture_seeds("auto", [5.0])
+    longest = both_lengths(4.5)
+    for runs, *shown in (
+        (both_lengths(), False, True),
+        (longest, False, False),
+        (epochs, True, False),
+    ):
+        columns = cells(comparison_table(fixture_comparison(runs))).popitem()[1]
+        assert [name in columns for name in ("cost passes", "over plain training of")] == shown
 
 
 def test_a_table_says_which_difference_its_seeds_would_show():

@@ -1,5 +1,6 @@
 """The commands `compare` and `train`: what they run, record and say."""
 
+import re
 from dataclasses import asdict
 
 import pytest
@@ -61,6 +62,15 @@ def test_a_comparison_writes_a_record_for_each_run_and_all_that_is_drawn_from_th
     assert found - beside == {"table.md", "comparison.png", "report.html"}
     assert (compared.folder / "out/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "selective-backprop" in (compared.folder / "out/report.html").read_text()
+
+
+def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
+    text = compared.outcome.text
+    assert "256 training examples of digits · small_cnn · 2 epochs · seeds 0 and 1" in text
+    # In as many epochs selective-backprop costs less than any traditional run.
+    assert "There is no verdict: no traditional run cost as much" in text
+    assert "Open out/report.html; beside it are table.md and comparison.png." in text
+    assert re.match("Next: .*--budget", compared.outcome.out.splitlines()[-1])
 
 
 def test_run_again_a_comparison_keeps_the_old_records(copy):

@@ -54,8 +54,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next(folder):
-    for arm, error in (("traditional", 9.0), ("other", 4.0)):
+WINS = 4.0, r"other gains: .*−5.00 points", "run the same with --budget 5, then report"
+LOSES = 14.0, r"other loses: .*\+5.00 points", "try your own data (--data module:function)"
+
+
+@pytest.mark.parametrize(("end", "found", "then"), [WINS, LOSES])
+def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next(
+    folder, end, found, then
+):
+    for arm, error in (("traditional", 9.0), ("other", end)):
         for seed in range(3):
             config = {"data": "some", "model": "net", "epochs": 5}
             fixture_record(folder / "two", arm, seed, error=error + seed / 10, config=config)
@@ -63,9 +70,8 @@ def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next
     assert outcome.status == 0
     said, _, rest = outcome.out.partition("\n\n")
     words = " ".join(said.split())
-    assert re.match("On some, plain training ends at .* other gains: .*−5.00 points", words)
-    last = rest[rest.index("Open two/report.html") :]
-    assert "\nNext: run the same with --budget 5, then report" in last
+    assert re.match(f"On some, plain training ends at .* {found}", words)
+    assert f"\nNext: {then}" in rest[rest.index("Open two/report.html") :]
     assert (folder / "two/table.md").read_text(encoding="utf-8").startswith(words)
 
 
