@@ -61,6 +61,68 @@ def test_so_are_those_of_rloo(tmp_path):
     assert sum(fewer.passed) < sum(plain.passed)
 
 
+class OfTrained(trl.PlainGRPO):
+    """TRL's loss, with the penalty of answers that have an advantage, by hand."""
+
+    def _compute_loss(self, model, inputs):
+        if self.beta:  # at the policy itself, the penalty and its gradient are 0
+            names = ("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask")
+            ids, mask = (torch.cat([inputs[name] for name in pair], 1) for pair in names)
+            logs, reference = inputs["completion_ids"], inputs["ref_per_token_logps"]
+            with torch.no_grad():
+                logs = self._get_per_token_logps_and_entropies(model, ids, mask, logs.shape[1])[0]
+            logs = torch.where(teaches(inputs)[:, None], reference, logs)
+            inputs = inputs | {"ref_per_token_logps": logs}
+        return super()._compute_loss(model, inputs)
+
+
+class MeanOfTrained(OfTrained):
+    """Its mean is also of these answers, or of their tokens."""
+
+    def _compute_loss(self, model, inputs):
+        batches = self._buffered_inputs  # of one update
+        taught, counts = torch.cat([*map(teaches, batches)]), own_tokens(batches)
+        if self.loss_type not in ("dapo", "cispo"):
+            counts = torch.ones_like(counts)
+        share = counts[taught].sum().clamp(min=1) / counts.sum()
+        return super()._compute_loss(model, inputs) / share
+
+
+def own_tokens(batches):
+    return torch.cat([(each["completion_mask"] * each["tool_mask"]).sum(1) for each in batches])
+
+
+def teaches(batch):
+    return (batch["advantages"].abs() > 1e-3) & (own_tokens([batch]) > 0)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "luspo", "sapo", "dapo", "cispo"])
+def test_the_penalty_and_the_mean_may_be_of_trained_answers_alone(tmp_path, loss_type, beta):
+    text.speaker(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0).save_pretrained(tmp_path)
+    options = {"beta": beta, "loss_type": loss_type, "tool": use_tool, "learning_rate": 0.05}
+
+    def trained(kind, **ours):
+        asked = []
+
+        def reward(completions, **_):  # what is generated second teaches nothing
+            asked.append(completions)
+            return [found * (len(asked) < 2) for found in trl.has_one_twice(completions)]
+
+        model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+        return train(kind, tmp_path, model=model, reward=reward, ours=ours, **options)
+
+    for mean, kind in ("all", OfTrained), ("trained", MeanOfTrained):
+        plain, fewer = trained(kind), trained(trl.FewerGRPO, beta_on="trained", mean=mean)
+        check_alike(plain, fewer)
+        assert fewer.rows[-1] == 1  # and it counts nothing
+        assert sum(fewer.passed) < sum(plain.passed) / 2
+        left_out = [~teaches(each) & (own_tokens([each]) > 0) for each in plain.given]
+        first, second = sum(left_out[:4]).sum(), sum(left_out[8:]).sum()
+        expected = [first, first, first + second] if beta else []
+        assert logged(fewer, "rollouts/without_kl") == expected
+
+
 @pytest.mark.parametrize("size", [1, 4, 16])
 def test_an_update_trains_on_no_more_than_the_rows_with_a_gradient(tmp_path, size):
     # Two groups of eight are an update; half of the answers to the first are right.
@@ -202,12 +264,14 @@ def test_where_all_tokens_are_the_tool_s_nothing_changes(tmp_path):
 
 def test_adapters_of_peft_train_alike(tmp_path):
     peft = pytest.importorskip("peft")
-    made, options = [], {"target_modules": ["c_attn"], "fan_in_fan_out": True}
-    for kind in (trl.PlainGRPO, trl.FewerGRPO):
-        torch.manual_seed(0)
-        lora = peft.LoraConfig(r=4, init_lora_weights=False, **options)
-        made.append(train(kind, tmp_path, peft=lora))
-    check_alike(*made)
+    options = {"target_modules": ["c_attn"], "fan_in_fan_out": True, "init_lora_weights": False}
+    for beta in (0.0, 0.3):  # the reference is the model without its adapter
+        made, ours = [], {"beta_on": "trained"}
+        for kind in (OfTrained, trl.FewerGRPO):
+            torch.manual_seed(0)
+            lora, more = peft.LoraConfig(r=4, **options), {} if kind is OfTrained else ours
+            made.append(train(kind, tmp_path, peft=lora, tool=use_tool, beta=beta, ours=more))
+        check_alike(*made)
 
 
 def test_training_goes_on_from_a_checkpoint(tmp_path):
@@ -264,13 +328,17 @@ def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option, valu
 def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
     text.speaker().save_pretrained(tmp_path)
 
-    def trained(kind):
+    def trained(kind, **options):
         model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-        return train(kind, tmp_path, model=model, beta=0.05)
+        return train(kind, tmp_path, model=model, beta=0.05, **options)
 
     with pytest.warns(sb.SelectionWarning, match=r"beta=0\.05 .* Set beta=0\.0"):
         fewer = trained(trl.FewerRLOO)
     check_the_same(trained(trl.PlainRLOO), fewer)
+    with pytest.raises(sb.ConfigurationError, match=r"RLOO .*Set beta=0\.0.*beta_on='trained'"):
+        trained(trl.FewerRLOO, ours={"beta_on": "trained"})
+    with pytest.raises(sb.ConfigurationError, match=r"'bnpo'.*beta_on='trained'"):
+        trained(trl.FewerGRPO, ours={"beta_on": "trained"}, loss_type="bnpo")
 
 
 def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
@@ -337,10 +405,10 @@ def test_of_each_prompt_s_answers_those_of_highest_variance_are_trained_on(tmp_p
     given, wanted = (
         torch.cat([batch["advantages"] for batch in made.given]) for made in (kept, two)
     )
+    torch.testing.assert_close(given, wanted)
     if loss_type == "grpo":  # TRL divides by rows that nobody scores, too
-        torch.testing.assert_close(given, 2 * wanted)
+        assert kept.given[0]["loss_scale"] == 2 * two.given[0]["loss_scale"]
     else:
-        torch.testing.assert_close(given, wanted)
         tokens = sum(batch["completion_mask"].sum() for batch in kept.given)
         assert kept.given[0]["num_items_in_batch"] == tokens
         assert two.given[0]["num_items_in_batch"] > tokens
@@ -434,13 +502,14 @@ def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
     [
         ({"keep": 1}, {}, r"keep=1.*\[2, 4\]"),
         ({"keep": 5}, {}, r"keep=5.*\[2, 4\]"),
-        ({"keep": 2}, {"loss_type": "bnpo"}, "'bnpo'.*keep=2"),
+        ({"keep": 2}, {"loss_type": "bnpo"}, "'bnpo'.*keep="),
         ({"pass_rate": (0.8, 0.2)}, {}, "pass_rate"),
         ({"refills": -1}, {}, "refills=-1"),
         ({"refills": 1}, {"scale_rewards": "batch"}, "scale_rewards='batch'.*refills=1"),
         ({"refills": 1}, {"shuffle_dataset": False}, "shuffle_dataset"),
         ({"rest": sb.RestingPrompts(47)}, {}, "47 prompts.* 48"),
         ({"rest": 0.5}, {}, "rest=0.5.*RestingPrompts"),
+        ({"mean": "some"}, {}, "'all' or 'trained'.*'some'"),
     ],
 )
 def test_what_is_out_of_range_or_cannot_be_combined_is_refused(tmp_path, ours, options, words):

@@ -30,20 +30,20 @@ def find_loss(trainer: Any) -> str:
     return getattr(trainer, "loss_type", "rloo")
 
 
-def needs_every_completion(trainer: Any, *, options: bool) -> bool:
+def needs_every_completion(trainer: Any, *, options: bool, beta_on: str) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
     `options` says whether there are options that choose completions, which is refused then.
     """
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
-        if found == off:
+        if found == off or (name == "beta" and beta_on == "trained"):
             continue
         why = f"with {name}={found} every completion has a gradient or changes another's"
         if options:
             raise ConfigurationError(
-                f"{why}, so keep=, pass_rate=, refills= and rest= do not work. Set {name}={off}, "
-                "or leave these options out."
+                f"{why}, so keep=, pass_rate=, refills=, rest= and mean= do not work. Set "
+                f"{name}={off}, or leave these options out."
             )
         warn(f"{why}, so none is left out. Set {name}={off} to leave out those with no gradient.")
         return True
@@ -65,7 +65,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def check_options(
-    trainer: Any, keep: Any, pass_rate: Any, refills: Any, rest: Any
+    trainer: Any, keep: Any, pass_rate: Any, refills: Any, rest: Any, **scopes: str
 ) -> tuple[int | None, tuple[float, float] | None, int]:
     """Return how many completions to keep, the band of rewards, and the number of refills."""
     answers, args = trainer.num_generations, trainer.args
@@ -76,6 +76,7 @@ def check_options(
         raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
     rows = args.per_device_train_batch_size * args.steps_per_generation
+    penalty = trainer.beta and scopes["beta_on"] == "trained"
     together = {
         "scale_rewards": "batch",
         "multi_objective_aggregation": "normalize_then_sum",
@@ -83,9 +84,14 @@ def check_options(
     }
     refuse(
         {
-            f"loss_type={loss!r} divides by the tokens of a micro-batch, but keep={keep} may leave "
-            "no tokens in it. Set loss_type='dapo' or 'grpo', or keep=None.": (
-                keep is not None and loss in BY_TOKENS
+            f"beta_on and mean are 'all' or 'trained', but found {scopes}": any(
+                scope not in ("all", "trained") for scope in scopes.values()
+            ),
+            "RLOO adds its KL penalty to the rewards, so all answers need it. Set beta=0.0, or "
+            "leave out beta_on='trained'.": penalty and loss == "rloo",
+            f"loss_type={loss!r} divides by the tokens of a micro-batch, of which keep= and "
+            "beta_on='trained' may leave out all. Set loss_type='dapo' or 'grpo'.": (
+                loss in BY_TOKENS and (keep is not None or penalty)
             ),
             **{
                 f"{name}={found!r} compares all answers that are generated together, but "

@@ -165,8 +165,8 @@ def regroup(
 ) -> list[Batch]:
     """Move the completions with a gradient to the last micro-batches, and empty the first ones.
 
-    A micro-batch's loss is proportional to its advantages, and divided by a number that depends on
-    the micro-batch. Advantages are scaled so that the losses of the update add up as before.
+    A micro-batch's loss is divided by a number that depends on the micro-batch. Its `loss_scale` or
+    advantages are scaled so that the losses of the update add up as before.
     Gradients are synchronised in an update's last micro-batch, so empty ones come first.
 
     Args:
@@ -192,14 +192,11 @@ def regroup(
     for places in torch.arange(len(rows), device=rows.device).tensor_split(parts):
         batch = _take(whole, places)
         if loss in BY_ROWS:
-            scales = torch.full_like(tokens[places], len(places) / size, dtype=torch.float32)
+            batch["loss_scale"] = batch["loss_scale"] * (len(places) / size)
         elif loss in BY_TOKENS:
             scales = own_tokens(batch).sum().clamp(min=1) / tokens[places]
-        else:  # divided by all generated tokens, in whichever micro-batch they are
-            scales = torch.ones_like(tokens[places])
-        advantages = batch["advantages"]
-        scaled = batch | {"advantages": advantages * beside(advantages, scales)}
-        filled.append(_narrow(scaled, multiple))
+            batch["advantages"] = batch["advantages"] * beside(batch["advantages"], scales)
+        filled.append(_narrow(batch, multiple))
     return [_take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
 
 

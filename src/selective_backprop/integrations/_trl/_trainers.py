@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import use_adapter
 
 from selective_backprop import ConfigurationError, RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
@@ -23,7 +24,8 @@ from selective_backprop.integrations._trl._regrouping import (
     with_gradient,
 )
 
-OLD = ("old_per_token_logps", "old_logps")  # the names in GRPO and in RLOO
+# Log-probabilities from the policy that generated, in GRPO and in RLOO, and from the reference.
+LOGS = ("old_per_token_logps", "old_logps", REFERENCE := "ref_per_token_logps")
 NUMBER = "prompt_number"  # a column with each prompt's index, for refills and rest
 SAVED = "prompts.pt"  # a file in a checkpoint
 
@@ -39,12 +41,13 @@ class NonzeroRollouts:
     as in TRL, and you get a warning.
 
     Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
-    the completions that are trained on, and are logged as `trained/…`. Four counts of all processes
-    are logged, since training began or was resumed:
+    the completions that are trained on, and are logged as `trained/…`. Counts of all processes are
+    logged, since training began or was resumed:
 
     - `rollouts/tokens` and `rollouts/generated`: tokens and completions that the policy generated;
-    - `rollouts/forwarded`: completions whose old log-probabilities were computed;
-    - `rollouts/trained`: completions trained on, counted once per iteration.
+    - `rollouts/forwarded`: completions whose old or reference log-probabilities were computed;
+    - `rollouts/trained`: completions trained on, counted once per iteration;
+    - `rollouts/without_kl`: completions whose KL penalty `beta_on="trained"` left out.
 
     To combine this class with a trainer of your own, name it first: `class Mine(NonzeroRollouts,
     MyGRPOTrainer)`.
@@ -62,6 +65,12 @@ class NonzeroRollouts:
             gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
             completions had no gradient lately comes less often. Checkpoints hold this object.
+        beta_on: completions with a KL penalty, if `beta` is not 0. "all" trains on all completions,
+            as TRL does. "trained" changes the objective: a completion whose advantage is 0 is left
+            out, and its penalty with it. Not for RLOO, nor for `loss_type="bnpo"`.
+        mean: "all" is exact: TRL's loss is a mean over all completions of a generation batch, or
+            over their tokens. "trained" makes it a mean over those that are trained on. This
+            multiplies the loss by the ratio of the two numbers.
         options: keyword arguments of TRL's trainer.
 
     Raises:
@@ -77,19 +86,26 @@ class NonzeroRollouts:
         pass_rate: tuple[float, float] | None = None,
         refills: int = 0,
         rest: RestingPrompts | None = None,
+        beta_on: str = "all",
+        mean: str = "all",
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        chosen = keep is not None or pass_rate is not None or refills or rest is not None
-        self._whole = checks.needs_every_completion(self, options=bool(chosen))
+        chosen = (keep, pass_rate, refills or None, rest, None if mean == "all" else mean)
+        chooses = any(option is not None for option in chosen)
+        self._whole = checks.needs_every_completion(self, options=chooses, beta_on=beta_on)
         if not self._whole:
             checks.check_trainer(self)
-        checked = checks.check_options(self, keep, pass_rate, refills, rest)
+        checked = checks.check_options(
+            self, keep, pass_rate, refills, rest, beta_on=beta_on, mean=mean
+        )
         self._keep, self._pass_rate, self._refills = checked
+        self._mean = mean
         self._scoring = False
         self._all_rewards, self._kept = torch.empty(0), torch.empty(0)
         self._own_tokens = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
-        self._counts = dict.fromkeys(("tokens", "generated", "forwarded", "trained"), 0)
+        counted = ("tokens", "generated", "forwarded", "trained", "without_kl")
+        self._counts = dict.fromkeys(counted[: None if self.beta else -1], 0)
         self._prompts: PromptStream | None = None
         if rest is None and not self._refills:
             return
@@ -167,7 +183,25 @@ class NonzeroRollouts:
         if "num_items_in_batch" in rollouts and (self._refills or self._keep is not None):
             total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
             rollouts["num_items_in_batch"] = total
+        rollouts["loss_scale"] = self._loss_scale(rollouts)
+        if self.beta:
+            taught, counted = with_gradient(rollouts), own_tokens(rollouts).any(1)
+            rollouts["completion_mask"] = rollouts["completion_mask"] * taught[:, None]
+            left_out = self.accelerator.gather((counted & ~taught).sum()).sum()
+            self._counts["without_kl"] += int(left_out)
         return rollouts
+
+    def _loss_scale(self, rollouts: Batch) -> Tensor:
+        """Return the factor that makes TRL's loss the mean over kept or trained completions."""
+        by_rows = checks.find_loss(self) in checks.BY_ROWS
+        if self._mean == "all":  # TRL divides by all rows, kept or not
+            share = self.num_generations / self._keep if by_rows and self._keep else 1.0
+            return torch.tensor(share, device=self.accelerator.device)
+        own = own_tokens(rollouts)
+        counts = torch.ones_like(own[:, 0]) if by_rows else own.sum(1)
+        counts = torch.stack([counts, counts * with_gradient(rollouts)]).sum(1)
+        total, trained = self.accelerator.gather(counts).view(-1, 2).sum(0)
+        return total / trained.clamp(min=1)
 
     def _refill(self, count: int) -> Batch:
         assert self._prompts is not None  # refills create it
@@ -228,8 +262,6 @@ class NonzeroRollouts:
         """Treat completions that are not kept as if they had not been generated."""
         advantages = rollouts["advantages"]
         advantages = advantages.masked_fill(~regrouping.beside(advantages, kept), 0)
-        if checks.find_loss(self) in checks.BY_ROWS:  # it is divided by all rows, kept or not
-            advantages = advantages * (self.num_generations / self._keep)
         mask = rollouts["completion_mask"]
         rollouts |= {"advantages": advantages, "completion_mask": mask * kept[:, None]}
         metrics, rewards = self._metrics["train"], self._all_rewards
@@ -305,29 +337,32 @@ class NonzeroRollouts:
         return [
             batch
             for run, count in zip(runs, most, strict=True)
-            for batch in regrouping.regroup(run, count, least, loss, multiple, self._with_old)
+            for batch in regrouping.regroup(run, count, least, loss, multiple, self._with_logs)
         ]
 
-    def _with_old(self, batch: Batch) -> Batch:
-        """Return completions with their log-probabilities from the policy that generated them."""
-        name = next((name for name in OLD if name in batch), None)
-        if name is None:
-            return batch
+    def _with_logs(self, batch: Batch) -> Batch:
+        """Return completions with the log-probabilities that their rollouts had zeros for."""
         completions, mask = batch["completion_ids"], batch["completion_mask"]
-        self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-        ):
-            logs, _, _ = self._get_per_token_logps_and_entropies(
-                self.model,
-                torch.cat([batch["prompt_ids"], completions], 1),
-                torch.cat([batch["prompt_mask"], mask], 1),
-                completions.shape[1],
-                batch_size=self.args.per_device_train_batch_size,
-            )
-        batch |= {name: logs if name == "old_per_token_logps" else (logs * mask).sum(1)}
+        for name in [name for name in LOGS if name in batch]:
+            self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
+            model, adapter = self.model, nullcontext()
+            if name == REFERENCE and self.ref_model is not None:
+                model = self.ref_model
+            elif name == REFERENCE:
+                plain = self.accelerator.unwrap_model(model)
+                adapter = use_adapter(plain, "ref" if "ref" in plain.peft_config else None)
+            options = self.args.gradient_checkpointing_kwargs
+            with torch.no_grad(), disable_gradient_checkpointing(self.model, options), adapter:
+                logs, _, _ = self._get_per_token_logps_and_entropies(
+                    model,
+                    torch.cat([batch["prompt_ids"], completions], 1),
+                    torch.cat([batch["prompt_mask"], mask], 1),
+                    completions.shape[1],
+                    batch_size=self.args.per_device_train_batch_size,
+                )
+            batch[name] = (logs * mask).sum(1) if name == "old_logps" else logs
         if "importance_sampling_ratio" in batch:
+            logs = batch["old_per_token_logps"]
             batch["importance_sampling_ratio"] = self._ratios(logs, batch)
         return batch
 
@@ -362,7 +397,8 @@ class NonzeroRollouts:
         if not len(inputs["advantages"]):
             return inputs["advantages"].new_zeros((), requires_grad=True)
         with self._metrics_as("trained"):
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return loss * inputs["loss_scale"]
 
 
 class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
