@@ -1,14 +1,15 @@
 """Draw the prompts to answer, and regroup completions with a gradient into fewer micro-batches."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Sampler
+from trl.trainer.utils import split_pixel_values_by_grid
 
-from selective_backprop import RestingPrompts, max_variance
+from selective_backprop import BatchError, RestingPrompts, max_variance
 from selective_backprop.integrations._kit import Saved
 from selective_backprop.integrations._trl._checks import BY_ROWS, BY_TOKENS
 
@@ -77,6 +78,35 @@ class PromptStream(Sampler[int]):
 
 
 Batch = dict[str, Any]
+# What comes with images: one number for each token of prompt and completion, and all the rest.
+TYPES = ("token_type_ids", "mm_token_type_ids")
+IMAGES = ("pixel_", "image_", "spatial_", "num_images", "num_tiles")
+
+
+def split_images(batch: Batch) -> Batch:
+    """Return rollouts with a list `images`, which has all that belongs to each row's images."""
+    width, batch = batch["prompt_ids"].shape[1], cast(Batch, {**split_pixel_values_by_grid(batch)})
+    for name in batch.keys() & TYPES:
+        types = batch.pop(name)
+        batch |= {f"prompt_{name}": types[:, :width], f"completion_{name}": types[:, width:]}
+    parts: Batch = {name: batch.pop(name) for name in [*batch] if name.startswith(IMAGES)}
+    if parts:
+        values = [part.split(1) if isinstance(part, Tensor) else part for part in parts.values()]
+        rows = zip(*values, strict=True)
+        batch["images"] = [dict(zip(parts, row, strict=True)) for row in rows]
+    return batch
+
+
+def join_images(batch: Batch) -> Batch:
+    """Return the inverse of `split_images`, as TRL's loss takes it."""
+    joined, rows = {**batch}, batch.get("images", [{}])
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        joined[name] = torch.cat(values) if isinstance(values[0], Tensor) else values
+    for name in TYPES:
+        if f"prompt_{name}" in batch:
+            joined[name] = torch.cat([batch[f"{of}_{name}"] for of in ("prompt", "completion")], 1)
+    return joined
 
 
 def choose(rewards: Tensor, keep: int) -> Tensor:
@@ -125,6 +155,11 @@ def fill(batch: Batch, more: Batch, answers: int) -> Batch:
 
     Both hold `answers` completions to each prompt in turn. They may differ in width.
     """
+    if batch.keys() != more.keys():
+        raise BatchError(
+            "some generation batches have images and others none, but one is to be filled with "
+            "answers of another. Leave out refills= and replay=, or give images to all prompts."
+        )
     empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
     found = groups_with_gradient(more, answers).nonzero().flatten()
     count = min(len(empty), len(found))
@@ -133,26 +168,26 @@ def fill(batch: Batch, more: Batch, answers: int) -> Batch:
     places = rows.view(-1, answers)
     places[empty[:count]] = others.view(-1, answers)[found[:count]]
     places = places.flatten()
-    return {
-        name: torch.cat(_widened(name, value, more[name]))[places] if value.ndim else value
-        for name, value in batch.items()
-    }
+    return _take(_joined([batch, more]), places)
 
 
-def _widened(name: str, *values: Tensor) -> list[Tensor]:
-    """Return tensors of the same width: prompts are padded on the left, completions on the right.
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of all batches; what is the same for all rows is the first batch's.
 
-    Everything is padded with 0, also token ids: the mask of the padding is 0 too.
+    Tensors get the same width: prompts are padded on the left, completions on the right. Everything
+    is padded with 0, also token ids: the mask of the padding is 0 too.
     """
-    if values[0].ndim == 1:
-        return [*values]
-    widest = max(value.shape[1] for value in values)
-    lacks = [widest - value.shape[1] for value in values]
-    left = name.startswith("prompt_")
-    return [
-        functional.pad(value, (lack, 0) if left else (0, lack))
-        for value, lack in zip(values, lacks, strict=True)
-    ]
+    joined = dict(batches[0])
+    for name, first in batches[0].items():
+        values = [batch[name] for batch in batches]
+        if isinstance(first, list):
+            joined[name] = [row for value in values for row in value]
+        elif first.ndim:
+            widest = max(value.shape[-1] for value in values)
+            lacks = [0 if first.ndim == 1 else widest - value.shape[-1] for value in values]
+            sides = [(lack, 0) if name.startswith("prompt_") else (0, lack) for lack in lacks]
+            joined[name] = torch.cat([*map(functional.pad, values, sides)])
+    return joined
 
 
 def regroup(
@@ -178,11 +213,7 @@ def regroup(
         multiple: the widths of completions stay multiples of this number.
         complete: adds to a batch of kept completions what is computed for kept ones only.
     """
-    size = len(batches[0]["advantages"])
-    whole = {
-        name: torch.cat([batch[name] for batch in batches]) if value.ndim else value
-        for name, value in batches[0].items()
-    }
+    size, whole = len(batches[0]["advantages"]), _joined(batches)
     rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
     # The number of tokens in the micro-batch that each completion came from.
     tokens = [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
@@ -201,7 +232,12 @@ def regroup(
 
 
 def _take(batch: Batch, rows: Tensor) -> Batch:
-    return {name: value[rows] if value.ndim else value for name, value in batch.items()}
+    return {
+        name: [value[row] for row in rows.tolist()]
+        if isinstance(value, list)
+        else (value[rows] if value.ndim else value)
+        for name, value in batch.items()
+    }
 
 
 def _narrow(batch: Batch, multiple: int) -> Batch:
@@ -211,7 +247,7 @@ def _narrow(batch: Batch, multiple: int) -> Batch:
     width = max(1, -(-longest // multiple)) * multiple
     return {
         name: value[:, :width]
-        if value.ndim == 2 and value.shape[1] == mask.shape[1] and not name.startswith("prompt_")
+        if getattr(value, "shape", ())[1:] == mask.shape[1:] and not name.startswith("prompt_")
         else value
         for name, value in batch.items()
     }

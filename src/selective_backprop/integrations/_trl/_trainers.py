@@ -13,14 +13,16 @@ from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
-from selective_backprop import ConfigurationError, RestingPrompts, informative
+from selective_backprop import RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._trl import _checks as checks
 from selective_backprop.integrations._trl import _regrouping as regrouping
 from selective_backprop.integrations._trl._regrouping import (
     Batch,
     PromptStream,
+    join_images,
     own_tokens,
+    split_images,
     with_gradient,
 )
 
@@ -75,8 +77,7 @@ class NonzeroRollouts:
 
     Raises:
         ConfigurationError: if an option is out of its range, or cannot be combined with an option
-            of TRL or a loss that needs every completion. At the first rollouts: if they hold
-            images.
+            of TRL or a loss that needs every completion.
     """
 
     def __init__(
@@ -230,14 +231,9 @@ class NonzeroRollouts:
         """Return TRL's rollouts of some prompts; advantages that should be 0 are exactly 0."""
         self._scoring = True
         try:
-            rollouts = super()._generate_and_score_completions(inputs)
+            rollouts = split_images(super()._generate_and_score_completions(inputs))
         finally:
             self._scoring = False
-        if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
-            raise ConfigurationError(
-                f"the rollouts hold images ({', '.join(images)}), which this adapter cannot "
-                "regroup. Use TRL's own trainer."
-            )
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
             del self._metrics["train"][name]  # they were computed from the zeros
         self._own_tokens += own_tokens(rollouts).sum()
@@ -343,6 +339,7 @@ class NonzeroRollouts:
     def _with_logs(self, batch: Batch) -> Batch:
         """Return completions with the log-probabilities that their rollouts had zeros for."""
         completions, mask = batch["completion_ids"], batch["completion_mask"]
+        images = {name: of for name, of in join_images(batch).items() if name not in batch}
         for name in [name for name in LOGS if name in batch]:
             self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
             model, adapter = self.model, nullcontext()
@@ -359,6 +356,7 @@ class NonzeroRollouts:
                     torch.cat([batch["prompt_mask"], mask], 1),
                     completions.shape[1],
                     batch_size=self.args.per_device_train_batch_size,
+                    **images,
                 )
             batch[name] = (logs * mask).sum(1) if name == "old_logps" else logs
         if "importance_sampling_ratio" in batch:
@@ -397,6 +395,7 @@ class NonzeroRollouts:
         if not len(inputs["advantages"]):
             return inputs["advantages"].new_zeros((), requires_grad=True)
         with self._metrics_as("trained"):
+            inputs = join_images(inputs)
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         return loss * inputs["loss_scale"]
 
