@@ -13,9 +13,11 @@ import fixture_text as text
 import transformers
 from fixture_rollouts import Noting, experts, logged, prepare, train, use_tool
 from trl import GRPOTrainer
+from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
 from unhooked import unhooked
 
 import selective_backprop as sb
+from selective_backprop.integrations._trl import _regrouping as regrouping
 from selective_backprop.integrations.trl import NonzeroGRPOTrainer, NonzeroRollouts
 
 # What TRL itself still asks of Transformers.
@@ -341,17 +343,52 @@ def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
         trained(trl.FewerGRPO, ours={"beta_on": "trained"}, loss_type="bnpo")
 
 
-def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
+def test_a_loss_that_is_not_known_is_refused(tmp_path):
     with pytest.raises(sb.ConfigurationError, match=r"loss_type='new'.* bnpo, cispo"):
         prepare(NonzeroGRPOTrainer, tmp_path, loss_type="new")
     with pytest.raises(sb.ConfigurationError, match=r"mode='new'.* sequence_mask"):
         prepare(NonzeroGRPOTrainer, tmp_path, vllm_importance_sampling_mode="new")
-    made = prepare(NonzeroGRPOTrainer, tmp_path)
-    scored, images = GRPOTrainer._generate_and_score_completions, {"pixel_values": torch.ones(1, 3)}
-    imaged = lambda self, inputs: scored(self, inputs) | images  # noqa: E731
-    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", imaged)
-    with pytest.raises(sb.ConfigurationError, match=r"images .*pixel_values"):
-        made.train()
+
+
+@pytest.mark.parametrize("kinds", [(trl.PlainGRPO, trl.FewerGRPO), (trl.PlainRLOO, trl.FewerRLOO)])
+def test_images_of_prompts_move_with_their_rows(tmp_path, kinds):
+    def reward(completions, **_):
+        return [float(n % 2 and n % 8 < 4) for n in range(len(completions))]
+
+    made = [train(kind, tmp_path, model=trl.with_images(), reward=reward) for kind in kinds]
+    check_alike(*made)
+    assert sum(made[1].passed) < sum(made[0].passed)
+    for each in made[1].given:
+        assert len(each["pixel_values"]) == sum(each["num_images"])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"),
+    [
+        ({"pixel_values": 40, "image_grid_thw": 5}, {}),
+        ({"pixel_values": 5, "image_position_ids": 5}, {}),
+        ({"pixel_values": 7, "pixel_attention_mask": 7, "spatial_shapes": 7}, {"num_tiles": 7}),
+        ({"pixel_values": 7}, {"num_tiles": 7}),
+        ({"pixel_values": 5, "image_sizes": 5}, {}),
+        ({"pixel_values": 3, "pixel_attention_mask": 3}, {"token_type_ids": 3}),
+    ],
+)
+def test_tensors_of_images_are_regrouped_in_every_layout_as_trl_does(lengths, rows):
+    batch = {name: torch.rand(length, 3) for name, length in lengths.items()}
+    batch |= {"image_grid_thw": torch.full((5, 3), 2)} if "image_grid_thw" in batch else {}
+    batch |= {name: [3, 0, 4] if count == 7 else torch.rand(3, 6) for name, count in rows.items()}
+    batch |= {name: torch.rand(3, 3) for name in ("prompt_ids", "completion_ids")}
+    batch |= {"completion_mask": torch.ones(3, 3), "num_images": [2, 0, 3]}
+    batch |= {"advantages": torch.tensor([0.0, 1.0, 1.0])}
+    filled = regrouping.fill(*[regrouping.split_images({**batch})] * 2, answers=1)
+    split, found = split_pixel_values_by_grid(batch), regrouping.join_images(filled)
+    rows = [1, 1, 2]  # the second takes the place of the first, which has no gradient
+    expected = {
+        name: value[rows] if isinstance(value, torch.Tensor) else [value[row] for row in rows]
+        for name, value in split.items()
+    }
+    for name, value in unsplit_pixel_values_by_grid(expected).items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=0)
 
 
 def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_path):
