@@ -494,6 +494,42 @@ def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(
         assert len(lengths) == 1
 
 
+class Again(trl.PlainGRPO):
+    """TRL's trainer, which trains again on what was generated first, by hand."""
+
+    first = None
+
+    def _generate_and_score_completions(self, inputs):
+        found = super()._generate_and_score_completions(inputs)
+        self.first = self.first or found
+        tokens = own_tokens([self.first])[:8].sum() + own_tokens([found])[8:].sum()
+        return self.first | {"num_items_in_batch": tokens}
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "vespo"])
+def test_groups_that_taught_are_replayed_with_ratios_to_the_policy_that_made_them(
+    tmp_path, loss_type
+):
+    def trained(kind, steps=4, **ours):
+        asked = []
+
+        def reward(completions, **_):  # of four groups two teach, and later ones nothing
+            asked.append(completions)
+            return [float(n % 2 and n < 8 and len(asked) == 1) for n in range(len(completions))]
+
+        options = {"loss_type": loss_type, "max_steps": steps, "ours": ours, "tool": use_tool}
+        return train(kind, tmp_path, reward=reward, **options)
+
+    plain, ours = trained(Again), trained(trl.FewerGRPO, replay=2)
+    assert (text.weights(plain) - plain.before).abs().max() > 1e-3
+    torch.testing.assert_close(text.weights(ours), text.weights(plain), rtol=0, atol=1e-6)
+    assert logged(ours, "rollouts/replayed") == [0, 0, 8, 8]
+    fewer = trained(trl.FewerGRPO, 7, replay=1, replay_age=2)
+    assert logged(fewer, "rollouts/replayed") == [0, 0, 4, 4, 8, 8, 8]
+    fewer.train()  # a training begins without them
+    assert logged(fewer, "rollouts/replayed") == [0] * 7
+
+
 def test_prompts_of_a_band_of_mean_rewards_are_trained_on(tmp_path):
     reward = Teaching(abc=[0, 0, 0, 1], bcd=[0, 1, 0, 1], cde=[1, 1, 1, 0])
     ours = {"pass_rate": (0.3, 0.7), "refills": 3}

@@ -24,26 +24,28 @@ OFF = {
     "router_aux_loss_coef": 0.0,
 }
 
+OPTIONS = ("keep", "pass_rate", "refills", "rest", "replay", "mean")  # that choose completions
+
 
 def find_loss(trainer: Any) -> str:
     """Return the name of the loss. RLOO has a single loss, and no option for it."""
     return getattr(trainer, "loss_type", "rloo")
 
 
-def needs_every_completion(trainer: Any, *, options: bool, beta_on: str) -> bool:
+def needs_every_completion(trainer: Any, given: dict[str, Any]) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
-    `options` says whether there are options that choose completions, which is refused then.
+    Options in `given` that choose completions are refused then.
     """
+    chosen = {name for name in OPTIONS if given[name] not in (None, 0, "all")}
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
-        if found == off or (name == "beta" and beta_on == "trained"):
+        if found == off or (name == "beta" and given["beta_on"] == "trained"):
             continue
         why = f"with {name}={found} every completion has a gradient or changes another's"
-        if options:
+        if chosen:
             raise ConfigurationError(
-                f"{why}, so keep=, pass_rate=, refills=, rest= and mean= do not work. Set "
-                f"{name}={off}, or leave these options out."
+                f"{why}, so {', '.join(chosen)} cannot be used. Set {name}={off}, or leave it out."
             )
         warn(f"{why}, so none is left out. Set {name}={off} to leave out those with no gradient.")
         return True
@@ -65,18 +67,20 @@ def check_trainer(trainer: Any) -> None:
 
 
 def check_options(
-    trainer: Any, keep: Any, pass_rate: Any, refills: Any, rest: Any, **scopes: str
+    trainer: Any, *, keep: Any, pass_rate: Any, refills: Any, rest: Any, **others: Any
 ) -> tuple[int | None, tuple[float, float] | None, int]:
     """Return how many completions to keep, the band of rewards, and the number of refills."""
     answers, args = trainer.num_generations, trainer.args
     keep = check_whole("keep", keep, least=2, most=answers, optional=True)
     band = None if pass_rate is None else check_band(pass_rate)
     refills = int(check_whole("refills", refills, least=0))
+    for name, least in {"replay": 0, "replay_age": 1}.items():
+        check_whole(name, others[name], least=least)
     if not isinstance(rest, RestingPrompts | None):
         raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
     rows = args.per_device_train_batch_size * args.steps_per_generation
-    penalty = trainer.beta and scopes["beta_on"] == "trained"
+    penalty = trainer.beta and others["beta_on"] == "trained"
     together = {
         "scale_rewards": "batch",
         "multi_objective_aggregation": "normalize_then_sum",
@@ -84,9 +88,12 @@ def check_options(
     }
     refuse(
         {
-            f"beta_on and mean are 'all' or 'trained', but found {scopes}": any(
-                scope not in ("all", "trained") for scope in scopes.values()
-            ),
+            **{
+                f"{name}={others[name]!r}: write 'all' or 'trained'": (
+                    others[name] not in ("all", "trained")
+                )
+                for name in ("beta_on", "mean")
+            },
             "RLOO adds its KL penalty to the rewards, so all answers need it. Set beta=0.0, or "
             "leave out beta_on='trained'.": penalty and loss == "rloo",
             f"loss_type={loss!r} divides by the tokens of a micro-batch, of which keep= and "
@@ -100,10 +107,10 @@ def check_options(
                 )
                 for name, found in together.items()
             },
-            f"refills={refills} needs all answers to a prompt in one process, but {rows}, the "
-            f"number that each process generates, is no multiple of num_generations={answers}. "
-            "Change per_device_train_batch_size or steps_per_generation.": (
-                refills and args.world_size > 1 and rows % answers
+            "refills= and replay= need all answers to a prompt in one process, but each process "
+            f"generates {rows}, which is no multiple of num_generations={answers}. Change "
+            "per_device_train_batch_size or steps_per_generation.": (
+                (refills or others["replay"]) and args.world_size > 1 and rows % answers
             ),
             "refills and rest draw prompts by index, so train_dataset must be a datasets.Dataset, "
             f"not a {type(data).__name__}": draws and not isinstance(data, Dataset),

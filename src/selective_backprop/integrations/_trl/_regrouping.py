@@ -168,7 +168,7 @@ def fill(batch: Batch, more: Batch, answers: int) -> Batch:
     places = rows.view(-1, answers)
     places[empty[:count]] = others.view(-1, answers)[found[:count]]
     places = places.flatten()
-    return _take(_joined([batch, more]), places)
+    return take(_joined([batch, more]), places)
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
@@ -217,21 +217,22 @@ def regroup(
     rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
     # The number of tokens in the micro-batch that each completion came from.
     tokens = [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
-    whole = complete(_take(whole, rows))
+    whole = complete(take(whole, rows))
     tokens, filled = torch.cat(tokens)[rows], []
     parts = max(least, -(-len(rows) // size))
     for places in torch.arange(len(rows), device=rows.device).tensor_split(parts):
-        batch = _take(whole, places)
+        batch = take(whole, places)
         if loss in BY_ROWS:
             batch["loss_scale"] = batch["loss_scale"] * (len(places) / size)
         elif loss in BY_TOKENS:
             scales = own_tokens(batch).sum().clamp(min=1) / tokens[places]
             batch["advantages"] = batch["advantages"] * beside(batch["advantages"], scales)
         filled.append(_narrow(batch, multiple))
-    return [_take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
+    return [take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
 
 
-def _take(batch: Batch, rows: Tensor) -> Batch:
+def take(batch: Batch, rows: Tensor) -> Batch:
+    """Return some rows of a batch."""
     return {
         name: [value[row] for row in rows.tolist()]
         if isinstance(value, list)

@@ -49,7 +49,8 @@ class NonzeroRollouts:
     - `rollouts/tokens` and `rollouts/generated`: tokens and completions that the policy generated;
     - `rollouts/forwarded`: completions whose old or reference log-probabilities were computed;
     - `rollouts/trained`: completions trained on, counted once per iteration;
-    - `rollouts/without_kl`: completions whose KL penalty `beta_on="trained"` left out.
+    - `rollouts/without_kl`: completions whose KL penalty `beta_on="trained"` left out;
+    - `rollouts/replayed`: completions that `replay` added to later generation batches.
 
     To combine this class with a trainer of your own, name it first: `class Mine(NonzeroRollouts,
     MyGRPOTrainer)`.
@@ -73,6 +74,11 @@ class NonzeroRollouts:
         mean: "all" is exact: TRL's loss is a mean over all completions of a generation batch, or
             over their tokens. "trained" makes it a mean over those that are trained on. This
             multiplies the loss by the ratio of the two numbers.
+        replay: number of prompts whose completions had a gradient that each process remembers, the
+            latest ones. Drawn at random, they replace prompts without a gradient that are left
+            after refills. Their importance ratios are to the policy that generated them. A training
+            begins without them, also a resumed one. 0 replays none.
+        replay_age: how many generation batches old such a prompt may be.
         options: keyword arguments of TRL's trainer.
 
     Raises:
@@ -89,24 +95,28 @@ class NonzeroRollouts:
         rest: RestingPrompts | None = None,
         beta_on: str = "all",
         mean: str = "all",
+        replay: int = 0,
+        replay_age: int = 4,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        chosen = (keep, pass_rate, refills or None, rest, None if mean == "all" else mean)
-        chooses = any(option is not None for option in chosen)
-        self._whole = checks.needs_every_completion(self, options=chooses, beta_on=beta_on)
+        given: dict[str, Any] = {"keep": keep, "pass_rate": pass_rate, "refills": refills}
+        given |= {"rest": rest, "replay": replay, "replay_age": replay_age}
+        given |= {"beta_on": beta_on, "mean": mean}
+        self._whole = checks.needs_every_completion(self, given)
         if not self._whole:
             checks.check_trainer(self)
-        checked = checks.check_options(
-            self, keep, pass_rate, refills, rest, beta_on=beta_on, mean=mean
-        )
-        self._keep, self._pass_rate, self._refills = checked
-        self._mean = mean
+        self._keep, self._pass_rate, self._refills = checks.check_options(self, **given)
+        self._mean, self._replay, self._replay_age = mean, replay, replay_age
+        # Prompts whose completions had a gradient, with the number of their generation batch.
+        self._buffer: list[tuple[int, Batch]] = []
+        self._generation = 0
         self._scoring = False
         self._all_rewards, self._kept = torch.empty(0), torch.empty(0)
         self._own_tokens = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
-        counted = ("tokens", "generated", "forwarded", "trained", "without_kl")
-        self._counts = dict.fromkeys(counted[: None if self.beta else -1], 0)
+        counted = ["tokens", "generated", "forwarded", "trained"]
+        counted += ["without_kl"] * bool(self.beta) + ["replayed"] * bool(replay)
+        self._counts = dict.fromkeys(counted, 0)
         self._prompts: PromptStream | None = None
         if rest is None and not self._refills:
             return
@@ -123,8 +133,8 @@ class NonzeroRollouts:
         self._signature_columns = [*self._signature_columns, NUMBER]
 
     def train(self, *args: Any, **options: Any) -> Any:
-        """Train as TRL's trainer does; the counts begin at 0."""
-        self._counts = dict.fromkeys(self._counts, 0)
+        """Train as TRL's trainer does; the counts begin at 0, and nothing waits to be replayed."""
+        self._counts, self._buffer = dict.fromkeys(self._counts, 0), []
         return super().train(*args, **options)
 
     def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
@@ -181,7 +191,10 @@ class NonzeroRollouts:
             with self._metrics_as("refills"):
                 more = self._refill(most)
             rollouts = regrouping.fill(rollouts, more, answers)
-        if "num_items_in_batch" in rollouts and (self._refills or self._keep is not None):
+        if self._replay:
+            rollouts = self._with_replayed(rollouts)
+        changed = self._refills or self._replay or self._keep is not None
+        if "num_items_in_batch" in rollouts and changed:
             total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
             rollouts["num_items_in_batch"] = total
         rollouts["loss_scale"] = self._loss_scale(rollouts)
@@ -190,6 +203,38 @@ class NonzeroRollouts:
             rollouts["completion_mask"] = rollouts["completion_mask"] * taught[:, None]
             left_out = self.accelerator.gather((counted & ~taught).sum()).sum()
             self._counts["without_kl"] += int(left_out)
+        return rollouts
+
+    def _with_replayed(self, rollouts: Batch) -> Batch:
+        """Return rollouts in which earlier prompts replace those without a gradient.
+
+        Old log-probabilities are those of the policy that generated the completions, so they are
+        computed now, and kept with those prompts that have a gradient.
+        """
+        answers, sequences = self.num_generations, rollouts["completion_ids"]
+        if "old_logps" not in rollouts:
+            old = torch.zeros_like(sequences, dtype=torch.float32)
+            rollouts.setdefault("old_per_token_logps", old)
+        taught = regrouping.groups_with_gradient(rollouts, answers)
+        most = max(1, int(self.accelerator.gather(taught.sum()).max()))  # the same on all ranks
+        groups = taught.int().argsort(descending=True, stable=True)[:most]
+        rows = torch.arange(len(sequences), device=groups.device).view(-1, answers)[groups]
+        known = self._with_logs(regrouping.take(rollouts, rows.flatten()))
+        for name in known.keys() & {*LOGS, "importance_sampling_ratio"}:
+            rollouts[name][rows.flatten()] = known[name].to(rollouts[name])
+        new = torch.arange(rows.numel(), device=rows.device).view(-1, answers)[: taught.sum()]
+        self._generation += 1
+        oldest = self._generation - self._replay_age
+        waiting = [group for made, group in self._buffer if made >= oldest]
+        seed = self.args.seed + self.state.global_step  # goes on when training is resumed
+        order = torch.randperm(len(waiting), generator=torch.Generator().manual_seed(seed))
+        drawn = order[: len(taught) - len(new)].tolist()
+        for number in drawn:
+            rollouts = regrouping.fill(rollouts, waiting[number], answers)
+        fresh = [(self._generation, regrouping.take(known, group)) for group in new]
+        self._buffer = [*self._buffer, *fresh][-self._replay :]
+        replayed = self.accelerator.gather(taught.new_tensor(len(drawn), dtype=torch.int64)).sum()
+        self._counts["replayed"] += answers * int(replayed)
         return rollouts
 
     def _loss_scale(self, rollouts: Batch) -> Tensor:
@@ -330,10 +375,11 @@ class NonzeroRollouts:
         self._counts["tokens"] += int(found[:, -1].sum())
         self._own_tokens = torch.zeros_like(self._own_tokens)
         loss, multiple = checks.find_loss(self), getattr(self, "pad_to_multiple_of", None) or 1
+        complete = dict if self._replay else self._with_logs  # or all is known already
         return [
             batch
             for run, count in zip(runs, most, strict=True)
-            for batch in regrouping.regroup(run, count, least, loss, multiple, self._with_logs)
+            for batch in regrouping.regroup(run, count, least, loss, multiple, complete)
         ]
 
     def _with_logs(self, batch: Batch) -> Batch:
