@@ -15,6 +15,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 
+pytestmark = pytest.mark.slow
 PACKED = {"packing": True}
 SPLIT = {"packing_strategy": "bfd_split", "max_length": 30}
 KINDS = {

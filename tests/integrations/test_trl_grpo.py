@@ -1,6 +1,5 @@
-"""TRL's GRPOTrainer and RLOOTrainer train as they do on fewer completions, or on chosen ones."""
+"""TRL's GRPOTrainer and RLOOTrainer train as they do, on fewer completions."""
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -11,32 +10,26 @@ pytest.importorskip("trl")
 import fixture_rollouts as trl
 import fixture_text as text
 import transformers
-from fixture_rollouts import Noting, experts, logged, prepare, train, use_tool
+from fixture_rollouts import (
+    Noting,
+    both,
+    check_alike,
+    experts,
+    logged,
+    prepare,
+    train,
+    use_tool,
+)
 from trl import GRPOTrainer
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
-from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.integrations._trl import _regrouping as regrouping
 from selective_backprop.integrations.trl import NonzeroGRPOTrainer, NonzeroRollouts
 
 # What TRL itself still asks of Transformers.
-pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+warns = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, warns]
 
 LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
-
-
-def both(folder, kinds=(trl.PlainGRPO, trl.FewerGRPO), **options):
-    return [train(kind, folder, **options) for kind in kinds]
-
-
-def check_alike(plain, fewer, within=1e-6):
-    """Weights, losses and rewards are the same, and there were fewer rows to train on."""
-    assert (text.weights(plain) - plain.before).abs().max() > 1e-3
-    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=within)
-    for name in ("loss", "reward", "grad_norm", "num_tokens", "completions/mean_length"):
-        assert logged(fewer, name) == pytest.approx(logged(plain, name), abs=10 * within), name
-    assert 0 < sum(fewer.rows) < sum(plain.rows)
 
 
 def check_the_same(plain, fewer):
@@ -61,68 +54,6 @@ def test_so_are_those_of_rloo(tmp_path):
     plain, fewer = both(tmp_path, (trl.PlainRLOO, trl.FewerRLOO), **options)
     check_alike(plain, fewer)
     assert sum(fewer.passed) < sum(plain.passed)
-
-
-class OfTrained(trl.PlainGRPO):
-    """TRL's loss, with the penalty of answers that have an advantage, by hand."""
-
-    def _compute_loss(self, model, inputs):
-        if self.beta:  # at the policy itself, the penalty and its gradient are 0
-            names = ("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask")
-            ids, mask = (torch.cat([inputs[name] for name in pair], 1) for pair in names)
-            logs, reference = inputs["completion_ids"], inputs["ref_per_token_logps"]
-            with torch.no_grad():
-                logs = self._get_per_token_logps_and_entropies(model, ids, mask, logs.shape[1])[0]
-            logs = torch.where(teaches(inputs)[:, None], reference, logs)
-            inputs = inputs | {"ref_per_token_logps": logs}
-        return super()._compute_loss(model, inputs)
-
-
-class MeanOfTrained(OfTrained):
-    """Its mean is also of these answers, or of their tokens."""
-
-    def _compute_loss(self, model, inputs):
-        batches = self._buffered_inputs  # of one update
-        taught, counts = torch.cat([*map(teaches, batches)]), own_tokens(batches)
-        if self.loss_type not in ("dapo", "cispo"):
-            counts = torch.ones_like(counts)
-        share = counts[taught].sum().clamp(min=1) / counts.sum()
-        return super()._compute_loss(model, inputs) / share
-
-
-def own_tokens(batches):
-    return torch.cat([(each["completion_mask"] * each["tool_mask"]).sum(1) for each in batches])
-
-
-def teaches(batch):
-    return (batch["advantages"].abs() > 1e-3) & (own_tokens([batch]) > 0)
-
-
-@pytest.mark.parametrize("beta", [0.0, 0.3])
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "luspo", "sapo", "dapo", "cispo"])
-def test_the_penalty_and_the_mean_may_be_of_trained_answers_alone(tmp_path, loss_type, beta):
-    text.speaker(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0).save_pretrained(tmp_path)
-    options = {"beta": beta, "loss_type": loss_type, "tool": use_tool, "learning_rate": 0.05}
-
-    def trained(kind, **ours):
-        asked = []
-
-        def reward(completions, **_):  # what is generated second teaches nothing
-            asked.append(completions)
-            return [found * (len(asked) < 2) for found in trl.has_one_twice(completions)]
-
-        model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-        return train(kind, tmp_path, model=model, reward=reward, ours=ours, **options)
-
-    for mean, kind in ("all", OfTrained), ("trained", MeanOfTrained):
-        plain, fewer = trained(kind), trained(trl.FewerGRPO, beta_on="trained", mean=mean)
-        check_alike(plain, fewer)
-        assert fewer.rows[-1] == 1  # and it counts nothing
-        assert sum(fewer.passed) < sum(plain.passed) / 2
-        left_out = [~teaches(each) & (own_tokens([each]) > 0) for each in plain.given]
-        first, second = sum(left_out[:4]).sum(), sum(left_out[8:]).sum()
-        expected = [first, first, first + second] if beta else []
-        assert logged(fewer, "rollouts/without_kl") == expected
 
 
 @pytest.mark.parametrize("size", [1, 4, 16])
@@ -264,31 +195,6 @@ def test_where_all_tokens_are_the_tool_s_nothing_changes(tmp_path):
     assert torch.equal(text.weights(fewer), fewer.before)
 
 
-def test_adapters_of_peft_train_alike(tmp_path):
-    peft = pytest.importorskip("peft")
-    options = {"target_modules": ["c_attn"], "fan_in_fan_out": True, "init_lora_weights": False}
-    for beta in (0.0, 0.3):  # the reference is the model without its adapter
-        made, ours = [], {"beta_on": "trained"}
-        for kind in (OfTrained, trl.FewerGRPO):
-            torch.manual_seed(0)
-            lora, more = peft.LoraConfig(r=4, **options), {} if kind is OfTrained else ours
-            made.append(train(kind, tmp_path, peft=lora, tool=use_tool, beta=beta, ours=more))
-        check_alike(*made)
-
-
-def test_training_goes_on_from_a_checkpoint(tmp_path):
-    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    whole = train(trl.FewerGRPO, tmp_path, **options)
-    resumed = prepare(trl.FewerGRPO, tmp_path, **options)
-    resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-2")
-    torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
-    assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
-    for made, generated in ((resumed, [16, 32]), (whole, [16, 32, 48, 64])):
-        assert logged(made, "rollouts/generated")[-len(generated) :] == generated
-    whole.train()
-    assert logged(whole, "rollouts/generated") == [16, 32, 48, 64]  # a training begins anew
-
-
 def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s(tmp_path):
     plain, fewer = both(tmp_path, max_steps=1)
     for name in ("entropy", "clip_ratio/region_mean"):
@@ -343,54 +249,6 @@ def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
         trained(trl.FewerGRPO, ours={"beta_on": "trained"}, loss_type="bnpo")
 
 
-def test_a_loss_that_is_not_known_is_refused(tmp_path):
-    with pytest.raises(sb.ConfigurationError, match=r"loss_type='new'.* bnpo, cispo"):
-        prepare(NonzeroGRPOTrainer, tmp_path, loss_type="new")
-    with pytest.raises(sb.ConfigurationError, match=r"mode='new'.* sequence_mask"):
-        prepare(NonzeroGRPOTrainer, tmp_path, vllm_importance_sampling_mode="new")
-
-
-@pytest.mark.parametrize("kinds", [(trl.PlainGRPO, trl.FewerGRPO), (trl.PlainRLOO, trl.FewerRLOO)])
-def test_images_of_prompts_move_with_their_rows(tmp_path, kinds):
-    def reward(completions, **_):
-        return [float(n % 2 and n % 8 < 4) for n in range(len(completions))]
-
-    made = [train(kind, tmp_path, model=trl.with_images(), reward=reward) for kind in kinds]
-    check_alike(*made)
-    assert sum(made[1].passed) < sum(made[0].passed)
-    for each in made[1].given:
-        assert len(each["pixel_values"]) == sum(each["num_images"])
-
-
-@pytest.mark.parametrize(
-    ("lengths", "rows"),
-    [
-        ({"pixel_values": 40, "image_grid_thw": 5}, {}),
-        ({"pixel_values": 5, "image_position_ids": 5}, {}),
-        ({"pixel_values": 7, "pixel_attention_mask": 7, "spatial_shapes": 7}, {"num_tiles": 7}),
-        ({"pixel_values": 7}, {"num_tiles": 7}),
-        ({"pixel_values": 5, "image_sizes": 5}, {}),
-        ({"pixel_values": 3, "pixel_attention_mask": 3}, {"token_type_ids": 3}),
-    ],
-)
-def test_tensors_of_images_are_regrouped_in_every_layout_as_trl_does(lengths, rows):
-    batch = {name: torch.rand(length, 3) for name, length in lengths.items()}
-    batch |= {"image_grid_thw": torch.full((5, 3), 2)} if "image_grid_thw" in batch else {}
-    batch |= {name: [3, 0, 4] if count == 7 else torch.rand(3, 6) for name, count in rows.items()}
-    batch |= {name: torch.rand(3, 3) for name in ("prompt_ids", "completion_ids")}
-    batch |= {"completion_mask": torch.ones(3, 3), "num_images": [2, 0, 3]}
-    batch |= {"advantages": torch.tensor([0.0, 1.0, 1.0])}
-    filled = regrouping.fill(*[regrouping.split_images({**batch})] * 2, answers=1)
-    split, found = split_pixel_values_by_grid(batch), regrouping.join_images(filled)
-    rows = [1, 1, 2]  # the second takes the place of the first, which has no gradient
-    expected = {
-        name: value[rows] if isinstance(value, torch.Tensor) else [value[row] for row in rows]
-        for name, value in split.items()
-    }
-    for name, value in unsplit_pixel_values_by_grid(expected).items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=0)
-
-
 def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_path):
     class Engine(trl.FewerGRPO):
         def _regroup(self, batches):
@@ -406,185 +264,3 @@ def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_pa
 def test_a_mixture_of_experts_without_a_router_s_loss_trains_alike(tmp_path):
     kinds, options = (trl.PlainGRPO, trl.FewerGRPO), {"router_aux_loss_coef": 0.0}
     check_alike(*(train(kind, tmp_path, model=experts(), **options) for kind in kinds))
-
-
-ONE = {"num_iterations": 1, "max_steps": 1}
-
-
-class Teaching:
-    """Rewards by prompt: four answers to `abc` and `bcd` get different ones, others the same."""
-
-    __name__ = "teaching"
-
-    def __init__(self, **rewards):
-        self.asked, self.rewards = [], rewards or {"abc": [0, 1, 2, 3], "bcd": [0, 1, 2, 3]}
-
-    def __call__(self, prompts, completions, **_):
-        self.asked.append(list(prompts[::4]))
-        rewards = [self.rewards.get(prompt, [1] * 4) for prompt in prompts]
-        return [float(each[n % 4]) for n, each in enumerate(rewards)]
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
-def test_of_each_prompt_s_answers_those_of_highest_variance_are_trained_on(tmp_path, loss_type):
-    def reward(completions, **_):
-        return [float([0, 3, 1, 7][n % 4]) for n in range(len(completions))]
-
-    def reward_of_two(completions, **_):  # as if nobody scored the two that are not kept
-        return [[0.0, None, None, 7.0][n % 4] for n in range(len(completions))]
-
-    kept = train(
-        trl.FewerGRPO, tmp_path, reward=reward, ours={"keep": 2}, loss_type=loss_type, **ONE
-    )
-    two = train(trl.FewerGRPO, tmp_path, reward=reward_of_two, loss_type=loss_type, **ONE)
-    assert (kept.rows, logged(kept, "rollouts/generated")) == ([4, 4], [16])
-    assert logged(kept, "reward") == [2.75]  # of all answers
-    given, wanted = (
-        torch.cat([batch["advantages"] for batch in made.given]) for made in (kept, two)
-    )
-    torch.testing.assert_close(given, wanted)
-    if loss_type == "grpo":  # TRL divides by rows that nobody scores, too
-        assert kept.given[0]["loss_scale"] == 2 * two.given[0]["loss_scale"]
-    else:
-        tokens = sum(batch["completion_mask"].sum() for batch in kept.given)
-        assert kept.given[0]["num_items_in_batch"] == tokens
-        assert two.given[0]["num_items_in_batch"] > tokens
-
-
-@pytest.mark.parametrize("kind", [trl.FewerGRPO, trl.FewerRLOO])
-def test_answers_that_nobody_scores_are_kept_last_and_do_not_count_as_rewards(tmp_path, kind):
-    class Scoring(kind):
-        def _drop(self, rollouts, kept):
-            super()._drop(rollouts, kept)
-            self.advantages = rollouts["advantages"].view(-1, 4)
-
-    def reward(completions, **_):
-        assert len(completions) == 16
-        return [None, 0, 1, 7, None, None, None, 2, None, 3, None, 9, *[None] * 4]
-
-    made = train(Scoring, tmp_path, reward=reward, ours={"keep": 2}, **ONE)
-    chosen = [[False, True, False, True], [False] * 4, [False, True, False, True], [False] * 4]
-    assert (made.advantages != 0).tolist() == chosen
-    assert made.advantages.sum().item() == pytest.approx(0, abs=1e-5)
-    assert logged(made, "reward") == [pytest.approx((0 + 1 + 7 + 2 + 3 + 9) / 6)]
-
-
-def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(tmp_path):
-    reward, options = Teaching(), ONE | {"max_steps": 3}
-    made = train(trl.FewerGRPO, tmp_path, reward=reward, ours={"refills": 2}, **options)
-    asked, trained = iter(reward.asked), [0]
-    for _ in range(3):
-        lacking = 4
-        for _ in range(3):
-            if lacking:
-                prompts = next(asked)
-                assert len(prompts) == lacking
-                lacking -= sum(prompt in reward.rewards for prompt in prompts)
-        trained.append(trained[-1] + (4 * (4 - lacking) or 1))
-    assert next(asked, None) is None
-    assert len(reward.asked) > 3
-    assert logged(made, "rollouts/trained") == trained[1:]
-    assert logged(made, "rollouts/generated")[-1] == 4 * sum(map(len, reward.asked))
-    assert logged(made, "num_tokens")[-1] == made.state.num_input_tokens_seen
-    assert logged(made, "refills/reward")
-    for batch in made.given:  # rows hang together wherever they come from
-        assert batch["completion_mask"].any(1).all()
-        assert (batch["prompt_mask"].sum(1) == 3).all()
-        lengths = {len(batch[key]) for key in ("prompt_ids", "completion_mask", "advantages")}
-        assert len(lengths) == 1
-
-
-class Again(trl.PlainGRPO):
-    """TRL's trainer, which trains again on what was generated first, by hand."""
-
-    first = None
-
-    def _generate_and_score_completions(self, inputs):
-        found = super()._generate_and_score_completions(inputs)
-        self.first = self.first or found
-        tokens = own_tokens([self.first])[:8].sum() + own_tokens([found])[8:].sum()
-        return self.first | {"num_items_in_batch": tokens}
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "vespo"])
-def test_groups_that_taught_are_replayed_with_ratios_to_the_policy_that_made_them(
-    tmp_path, loss_type
-):
-    def trained(kind, steps=4, **ours):
-        asked = []
-
-        def reward(completions, **_):  # of four groups two teach, and later ones nothing
-            asked.append(completions)
-            return [float(n % 2 and n < 8 and len(asked) == 1) for n in range(len(completions))]
-
-        options = {"loss_type": loss_type, "max_steps": steps, "ours": ours, "tool": use_tool}
-        return train(kind, tmp_path, reward=reward, **options)
-
-    plain, ours = trained(Again), trained(trl.FewerGRPO, replay=2)
-    assert (text.weights(plain) - plain.before).abs().max() > 1e-3
-    torch.testing.assert_close(text.weights(ours), text.weights(plain), rtol=0, atol=1e-6)
-    assert logged(ours, "rollouts/replayed") == [0, 0, 8, 8]
-    fewer = trained(trl.FewerGRPO, 7, replay=1, replay_age=2)
-    assert logged(fewer, "rollouts/replayed") == [0, 0, 4, 4, 8, 8, 8]
-    fewer.train()  # a training begins without them
-    assert logged(fewer, "rollouts/replayed") == [0] * 7
-
-
-def test_prompts_of_a_band_of_mean_rewards_are_trained_on(tmp_path):
-    reward = Teaching(abc=[0, 0, 0, 1], bcd=[0, 1, 0, 1], cde=[1, 1, 1, 0])
-    ours = {"pass_rate": (0.3, 0.7), "refills": 3}
-    made = train(trl.FewerGRPO, tmp_path, reward=reward, ours=ours, **ONE)
-    found = sum(prompts.count("bcd") for prompts in reward.asked)
-    assert sum(made.rows) == (4 * min(found, 4) or 1)
-    advantages = torch.cat([batch["advantages"] for batch in made.given]).abs()
-    assert advantages.tolist() == pytest.approx([advantages.max().item()] * len(advantages))
-
-
-def test_prompts_that_taught_nothing_rest_from_the_next_pass_on(tmp_path):
-    reward, resting = Teaching(), sb.RestingPrompts(48, explore=1e-9, least=1e-9)
-    options = {"num_iterations": 1, "max_steps": 16, "max_completion_length": 2}
-    train(trl.FewerRLOO, tmp_path, reward=reward, ours={"rest": resting}, **options)
-    first = Counter(prompt for prompts in reward.asked[:12] for prompt in prompts)
-    assert set(first.values()) == {8}  # each of 48
-    later = [prompt for prompts in reward.asked[12:] for prompt in prompts]
-    # The pass begins while the last batch of the one before is still to be answered.
-    assert sum(prompt not in reward.rewards for prompt in later) <= 4
-    assert (resting.odds < 1).sum() >= 32
-
-
-def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
-    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    made, saved = [], tmp_path / "checkpoint-2"
-    for resume in (None, str(saved)):
-        rest = sb.RestingPrompts(48, explore=0.1, least=0.05)
-        each = prepare(trl.FewerGRPO, tmp_path, ours={"rest": rest, "refills": 1}, **options)
-        each.train(resume_from_checkpoint=resume)
-        made.append((text.weights(each), rest))
-    (whole, before), (resumed, after) = made
-    torch.testing.assert_close(resumed, whole, rtol=0, atol=1e-6)
-    assert before.odds.tolist() == after.odds.tolist() != [1.0] * 48
-    assert [*before] == [*after]
-    (saved / "prompts.pt").unlink()
-    again = prepare(trl.FewerGRPO, tmp_path, ours={"refills": 1}, **options)
-    with pytest.raises(sb.ConfigurationError, match=r"prompts\.pt is missing"):
-        again.train(resume_from_checkpoint=str(saved))
-
-
-@pytest.mark.parametrize(
-    ("ours", "options", "words"),
-    [
-        ({"keep": 1}, {}, r"keep=1.*\[2, 4\]"),
-        ({"keep": 5}, {}, r"keep=5.*\[2, 4\]"),
-        ({"keep": 2}, {"loss_type": "bnpo"}, "'bnpo'.*keep="),
-        ({"pass_rate": (0.8, 0.2)}, {}, "pass_rate"),
-        ({"refills": -1}, {}, "refills=-1"),
-        ({"refills": 1}, {"scale_rewards": "batch"}, "scale_rewards='batch'.*refills=1"),
-        ({"refills": 1}, {"shuffle_dataset": False}, "shuffle_dataset"),
-        ({"rest": sb.RestingPrompts(47)}, {}, "47 prompts.* 48"),
-        ({"rest": 0.5}, {}, "rest=0.5.*RestingPrompts"),
-        ({"mean": "some"}, {}, "'all' or 'trained'.*'some'"),
-    ],
-)
-def test_what_is_out_of_range_or_cannot_be_combined_is_refused(tmp_path, ours, options, words):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
-        prepare(trl.FewerGRPO, tmp_path, ours=ours, **options)

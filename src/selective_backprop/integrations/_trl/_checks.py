@@ -37,7 +37,7 @@ def needs_every_completion(trainer: Any, given: dict[str, Any]) -> bool:
 
     Options in `given` that choose completions are refused then.
     """
-    chosen = {name for name in OPTIONS if given[name] not in (None, 0, "all")}
+    chosen = [f"{name}=" for name in OPTIONS if given[name] not in (None, 0, "all")]
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
         if found == off or (name == "beta" and given["beta_on"] == "trained"):
