@@ -24,23 +24,21 @@ OFF = {
     "router_aux_loss_coef": 0.0,
 }
 
-OPTIONS = ("keep", "pass_rate", "refills", "rest", "replay", "mean")  # that choose completions
-
 
 def find_loss(trainer: Any) -> str:
     """Return the name of the loss. RLOO has a single loss, and no option for it."""
     return getattr(trainer, "loss_type", "rloo")
 
 
-def needs_every_completion(trainer: Any, given: dict[str, Any]) -> bool:
+def needs_every_completion(trainer: Any, given: dict[str, Any], beta_on: str) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
-    Options in `given` that choose completions are refused then.
+    Options in `given`, which choose completions, are refused then.
     """
-    chosen = [f"{name}=" for name in OPTIONS if given[name] not in (None, 0, "all")]
+    chosen = [f"{name}=" for name, value in given.items() if value not in (None, 0, "all")]
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
-        if found == off or (name == "beta" and given["beta_on"] == "trained"):
+        if found == off or (name == "beta" and beta_on == "trained"):
             continue
         why = f"with {name}={found} every completion has a gradient or changes another's"
         if chosen:
@@ -74,8 +72,10 @@ def check_options(
     keep = check_whole("keep", keep, least=2, most=answers, optional=True)
     band = None if pass_rate is None else check_band(pass_rate)
     refills = int(check_whole("refills", refills, least=0))
-    for name, least in {"replay": 0, "replay_age": 1}.items():
+    for name, least in (("replay", 0), ("replay_age", 1)):
         check_whole(name, others[name], least=least)
+    for name, value in (("beta_on", others["beta_on"]), ("mean", others["mean"])):
+        refuse({f"{name}={value!r}: write 'all' or 'trained'": value not in ("all", "trained")})
     if not isinstance(rest, RestingPrompts | None):
         raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
@@ -88,12 +88,6 @@ def check_options(
     }
     refuse(
         {
-            **{
-                f"{name}={others[name]!r}: write 'all' or 'trained'": (
-                    others[name] not in ("all", "trained")
-                )
-                for name in ("beta_on", "mean")
-            },
             "RLOO adds its KL penalty to the rewards, so all answers need it. Set beta=0.0, or "
             "leave out beta_on='trained'.": penalty and loss == "rloo",
             f"loss_type={loss!r} divides by the tokens of a micro-batch, of which keep= and "

@@ -157,18 +157,16 @@ def fill(batch: Batch, more: Batch, answers: int) -> Batch:
     """
     if batch.keys() != more.keys():
         raise BatchError(
-            "some generation batches have images and others none, but one is to be filled with "
-            "answers of another. Leave out refills= and replay=, or give images to all prompts."
+            "refills= and replay= join generation batches, of which some have images and others "
+            "none. Leave these options out, or give images to all prompts."
         )
     empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
     found = groups_with_gradient(more, answers).nonzero().flatten()
     count = min(len(empty), len(found))
-    rows = torch.arange(len(batch["advantages"]), device=empty.device)
-    others = torch.arange(len(more["advantages"]), device=empty.device) + len(rows)
-    places = rows.view(-1, answers)
-    places[empty[:count]] = others.view(-1, answers)[found[:count]]
-    places = places.flatten()
-    return take(_joined([batch, more]), places)
+    both, groups = _joined([batch, more]), len(batch["advantages"]) // answers
+    places = torch.arange(len(both["advantages"]), device=empty.device).view(-1, answers)
+    places[empty[:count]] = places[groups + found[:count]]
+    return take(both, places[:groups].flatten())
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
@@ -233,12 +231,9 @@ def regroup(
 
 def take(batch: Batch, rows: Tensor) -> Batch:
     """Return some rows of a batch."""
-    return {
-        name: [value[row] for row in rows.tolist()]
-        if isinstance(value, list)
-        else (value[rows] if value.ndim else value)
-        for name, value in batch.items()
-    }
+    images = {name: [of[row] for row in rows] for name, of in batch.items() if name == "images"}
+    tensors = {name: of for name, of in batch.items() if isinstance(of, Tensor)}
+    return {name: of[rows] if of.ndim else of for name, of in tensors.items()} | images
 
 
 def _narrow(batch: Batch, multiple: int) -> Batch:

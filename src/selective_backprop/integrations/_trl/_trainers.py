@@ -28,6 +28,7 @@ from selective_backprop.integrations._trl._regrouping import (
 
 # Log-probabilities from the policy that generated, in GRPO and in RLOO, and from the reference.
 LOGS = ("old_per_token_logps", "old_logps", REFERENCE := "ref_per_token_logps")
+RATIO = "importance_sampling_ratio"  # by which vLLM's log-probabilities are corrected
 NUMBER = "prompt_number"  # a column with each prompt's index, for refills and rest
 SAVED = "prompts.pt"  # a file in a checkpoint
 
@@ -68,17 +69,16 @@ class NonzeroRollouts:
             gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
             completions had no gradient lately comes less often. Checkpoints hold this object.
-        beta_on: completions with a KL penalty, if `beta` is not 0. "all" trains on all completions,
-            as TRL does. "trained" changes the objective: a completion whose advantage is 0 is left
-            out, and its penalty with it. Not for RLOO, nor for `loss_type="bnpo"`.
-        mean: "all" is exact: TRL's loss is a mean over all completions of a generation batch, or
-            over their tokens. "trained" makes it a mean over those that are trained on. This
-            multiplies the loss by the ratio of the two numbers.
-        replay: number of prompts whose completions had a gradient that each process remembers, the
-            latest ones. Drawn at random, they replace prompts without a gradient that are left
-            after refills. Their importance ratios are to the policy that generated them. A training
-            begins without them, also a resumed one. 0 replays none.
-        replay_age: how many generation batches old such a prompt may be.
+        beta_on: completions with a KL penalty: "all", as in TRL, trains on all if `beta` is not 0.
+            "trained" changes the objective: it leaves out completions without an advantage, and
+            their penalty. Not for RLOO, nor for `loss_type="bnpo"`.
+        mean: "all" is exact: TRL's loss is a mean over all completions generated together, or over
+            their tokens. "trained" multiplies it, to be a mean over those that are trained on.
+        replay: number of prompts to remember in each process, the latest whose completions had a
+            gradient; 0 for none. Drawn at random, they replace prompts without a gradient after the
+            refills, with importance ratios to the policy that generated their completions. Every
+            training begins without them, also a resumed one.
+        replay_age: how many generation batches old a replayed prompt may be.
         options: keyword arguments of TRL's trainer.
 
     Raises:
@@ -101,12 +101,12 @@ class NonzeroRollouts:
     ) -> None:
         super().__init__(*args, **options)
         given: dict[str, Any] = {"keep": keep, "pass_rate": pass_rate, "refills": refills}
-        given |= {"rest": rest, "replay": replay, "replay_age": replay_age}
-        given |= {"beta_on": beta_on, "mean": mean}
-        self._whole = checks.needs_every_completion(self, given)
+        given |= {"rest": rest, "replay": replay, "mean": mean}
+        others = {"replay_age": replay_age, "beta_on": beta_on}
+        self._whole = checks.needs_every_completion(self, given, beta_on)
         if not self._whole:
             checks.check_trainer(self)
-        self._keep, self._pass_rate, self._refills = checks.check_options(self, **given)
+        self._keep, self._pass_rate, self._refills = checks.check_options(self, **given, **others)
         self._mean, self._replay, self._replay_age = mean, replay, replay_age
         # Prompts whose completions had a gradient, with the number of their generation batch.
         self._buffer: list[tuple[int, Batch]] = []
@@ -212,28 +212,26 @@ class NonzeroRollouts:
         computed now, and kept with those prompts that have a gradient.
         """
         answers, sequences = self.num_generations, rollouts["completion_ids"]
-        if "old_logps" not in rollouts:
-            old = torch.zeros_like(sequences, dtype=torch.float32)
-            rollouts.setdefault("old_per_token_logps", old)
+        if not rollouts.keys() & LOGS[:2]:
+            rollouts[LOGS[0]] = torch.zeros_like(sequences, dtype=torch.float32)
         taught = regrouping.groups_with_gradient(rollouts, answers)
         most = max(1, int(self.accelerator.gather(taught.sum()).max()))  # the same on all ranks
         groups = taught.int().argsort(descending=True, stable=True)[:most]
         rows = torch.arange(len(sequences), device=groups.device).view(-1, answers)[groups]
         known = self._with_logs(regrouping.take(rollouts, rows.flatten()))
-        for name in known.keys() & {*LOGS, "importance_sampling_ratio"}:
+        for name in known.keys() & {*LOGS, RATIO}:
             rollouts[name][rows.flatten()] = known[name].to(rollouts[name])
-        new = torch.arange(rows.numel(), device=rows.device).view(-1, answers)[: taught.sum()]
         self._generation += 1
-        oldest = self._generation - self._replay_age
+        oldest, fresh = self._generation - self._replay_age, int(taught.sum())
         waiting = [group for made, group in self._buffer if made >= oldest]
-        seed = self.args.seed + self.state.global_step  # goes on when training is resumed
-        order = torch.randperm(len(waiting), generator=torch.Generator().manual_seed(seed))
-        drawn = order[: len(taught) - len(new)].tolist()
+        draw = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
+        drawn = torch.randperm(len(waiting), generator=draw)[: len(taught) - fresh].tolist()
         for number in drawn:
             rollouts = regrouping.fill(rollouts, waiting[number], answers)
-        fresh = [(self._generation, regrouping.take(known, group)) for group in new]
-        self._buffer = [*self._buffer, *fresh][-self._replay :]
-        replayed = self.accelerator.gather(taught.new_tensor(len(drawn), dtype=torch.int64)).sum()
+        for group in torch.arange(fresh * answers, device=rows.device).view(-1, answers):
+            self._buffer.append((self._generation, regrouping.take(known, group)))
+        del self._buffer[: -self._replay]
+        replayed = self.accelerator.gather(torch.tensor(len(drawn), device=rows.device)).sum()
         self._counts["replayed"] += answers * int(replayed)
         return rollouts
 
@@ -290,10 +288,9 @@ class NonzeroRollouts:
         first = self.accelerator.process_index * len(inputs)
         own = slice(first, first + len(inputs))
         advantages = rollouts["advantages"]
-        rounded = ~differs.repeat_interleave(self.num_generations)[own]
-        beyond = ~within.repeat_interleave(self.num_generations)[own]
-        rounded, beyond = (regrouping.beside(advantages, each) for each in (rounded, beyond))
-        zero = (rounded & (advantages.abs() <= noise)) | beyond
+        rows = (each.repeat_interleave(self.num_generations)[own] for each in (differs, within))
+        differs, within = (regrouping.beside(advantages, each) for each in rows)
+        zero = (~differs & (advantages.abs() <= noise)) | ~within
         rollouts["advantages"] = advantages.masked_fill(zero, 0)
         if self._keep is not None:
             self._drop(rollouts, self._kept[own])
@@ -365,10 +362,9 @@ class NonzeroRollouts:
         # Neither an update nor a generation batch ends within a run of this many micro-batches.
         length = math.gcd(len(batches), self.args.gradient_accumulation_steps)
         runs = [batches[start : start + length] for start in range(0, len(batches), length)]
-        kept = torch.stack([with_gradient(batch).sum() for batch in batches])
-        kept = kept.view(-1, length).sum(1)
-        tokens = self._own_tokens.view(1)
-        found = self.accelerator.gather(torch.cat([kept, tokens])).view(-1, len(runs) + 1)
+        kept = torch.stack([torch.cat([*map(with_gradient, run)]).sum() for run in runs])
+        found = self.accelerator.gather(torch.cat([kept, self._own_tokens.view(1)]))
+        found = found.view(-1, len(runs) + 1)
         # DeepSpeed adds gradients up again, or fails, if a micro-batch has no gradients of its own.
         least = length if self.is_deepspeed_enabled else 1
         *most, _ = found.max(0).values.clamp(min=least).tolist()
@@ -405,14 +401,14 @@ class NonzeroRollouts:
                     **images,
                 )
             batch[name] = (logs * mask).sum(1) if name == "old_logps" else logs
-        if "importance_sampling_ratio" in batch:
-            logs = batch["old_per_token_logps"]
-            batch["importance_sampling_ratio"] = self._ratios(logs, batch)
+        if RATIO in batch:
+            batch[RATIO] = self._ratios(batch)
         return batch
 
-    def _ratios(self, logs: Tensor, batch: Batch) -> Tensor:
+    def _ratios(self, batch: Batch) -> Tensor:
         """Return and log the factors that correct vLLM's log-probabilities, as in TRL."""
-        apart, mask = logs - batch["sampling_per_token_logps"], own_tokens(batch)
+        apart = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
+        mask = own_tokens(batch)
         known = apart[(mask != 0) & ~apart.isnan()].abs()
         level, _, cut = self.vllm_importance_sampling_mode.partition("_")
         apart = (apart * mask).nan_to_num(nan=0.0)
@@ -421,7 +417,7 @@ class NonzeroRollouts:
         within = ratios.clamp(-math.inf if low is None else low, high)
         ratios = within if cut == "truncate" else ratios.where(ratios == within, 0.0)
         counted = ratios.flatten() if level == "sequence" else ratios[mask != 0]
-        noted = {"sampling_logp_difference": known, "importance_sampling_ratio": counted}
+        noted = {"sampling_logp_difference": known, RATIO: counted}
         for name, found in noted.items():
             sums = torch.stack([found.sum(), found.new_tensor(float(found.numel()))])
             total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
