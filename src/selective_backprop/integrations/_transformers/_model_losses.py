@@ -191,13 +191,8 @@ class ModelLosses:
         return ElementLosses(losses, torch.ones_like(losses, dtype=torch.bool))
 
     def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            logits.float(),
-            labels,
-            reduction="none",
-            ignore_index=IGNORED,
-            label_smoothing=self.smoothing,
-        )
+        options = {"ignore_index": IGNORED, "label_smoothing": self.smoothing}
+        return functional.cross_entropy(logits.float(), labels, reduction="none", **options)
 
 
 @dataclass(frozen=True)
@@ -276,20 +271,18 @@ def _makes_inputs_of_labels(model: Any) -> bool:
 
 
 def _logits(outputs: Any) -> Tensor:
-    logits = outputs.get("logits") if isinstance(outputs, Mapping) else None
-    if not isinstance(logits, Tensor):
-        raise LossError(
-            f"the model returned {type(outputs).__name__} without logits. Pass "
-            "losses=callable(outputs, batch) -> one loss per row."
-        )
-    return logits
+    found = outputs if isinstance(outputs, Mapping) else {}
+    return _part(found, "logits", f"the model returned {type(outputs).__name__} without logits.")
 
 
 def _labels(batch: Mapping[str, Any]) -> Tensor:
-    labels = batch.get("labels")
-    if not isinstance(labels, Tensor):
-        raise LossError(
-            f"the batch has no 'labels', only {', '.join(map(repr, batch))}. Let the collator make "
-            "them, or pass losses=callable(outputs, batch) -> one loss per row."
-        )
-    return labels
+    given = ", ".join(map(repr, batch))
+    return _part(
+        batch, "labels", f"the batch has no 'labels', only {given}. Let the collator help."
+    )
+
+
+def _part(of: Mapping[str, Any], name: str, missing: str) -> Tensor:
+    if isinstance(found := of.get(name), Tensor):
+        return found
+    raise LossError(f"{missing} Or pass losses=callable(outputs, batch) -> one loss per row.")

@@ -216,15 +216,10 @@ class TrainerSelection(TrainerCallback):
         if self._updates is None:
             return {}
         stats = self._updates.loader.stats
-        counts = {
-            "selection_candidates": stats.candidates,
-            "selection_scored": stats.scored,
-            "selection_kept": stats.kept,
-        }
+        counts = {"candidates": stats.candidates, "scored": stats.scored, "kept": stats.kept}
         if stats.candidates:
-            counts["selection_rate"] = stats.rate
-            counts["selection_cost"] = stats.cost / stats.plain_cost
-        return counts
+            counts |= {"rate": stats.rate, "cost": stats.cost / stats.plain_cost}
+        return {f"selection_{name}": count for name, count in counts.items()}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
