@@ -273,15 +273,13 @@ def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
     dataset: Any = loader.dataset
     if type(sampler) is data.SequentialSampler:
         return False
+    why = "its order may differ between them"
     if isinstance(sampler, data.RandomSampler):  # Accelerate derives from it
         if not sampler.replacement and sampler.num_samples == len(dataset):
             return True
-        raise sb.LoaderError(
-            f"the sampler draws {sampler.num_samples} of {len(dataset)} examples"
-            f"{', some more than once' if sampler.replacement else ''}, which cannot be divided "
-            "among several processes. Divide them yourself, with a DistributedSampler."
-        )
+        often = ", some more than once" if sampler.replacement else ""
+        why = f"it draws {sampler.num_samples} of {len(dataset)} examples{often}"
     raise sb.LoaderError(
-        f"the sampler ({type(sampler).__name__}) cannot be divided among processes, because its "
-        "order may differ between them. Use shuffle=True or False, or a DistributedSampler."
+        f"the sampler ({type(sampler).__name__}) cannot be divided among processes, because {why}. "
+        "Use shuffle=True or False, or a DistributedSampler."
     )

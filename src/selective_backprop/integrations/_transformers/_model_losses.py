@@ -14,10 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto as auto_models
 
 from selective_backprop import ConfigurationError, LossError
 from selective_backprop.integrations._kit import NO_TARGET, check_losses
@@ -191,7 +188,7 @@ class ModelLosses:
         return ElementLosses(losses, torch.ones_like(losses, dtype=torch.bool))
 
     def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        options = {"ignore_index": IGNORED, "label_smoothing": self.smoothing}
+        options: dict[str, Any] = {"ignore_index": IGNORED, "label_smoothing": self.smoothing}
         return functional.cross_entropy(logits.float(), labels, reduction="none", **options)
 
 
@@ -239,9 +236,9 @@ def find_target(model: Any) -> Target:
     inside = _without_peft(model)
     name, kind = type(inside).__name__, getattr(inside, "loss_type", None)
     target = LOSS_TYPES.get(kind) if isinstance(kind, str) else None
-    if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+    if name in auto_models.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         target = Target.NEXT_TOKENS
-    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+    if name in auto_models.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
         target = Target.TOKENS
     if target is Target.NEXT_TOKENS and _makes_inputs_of_labels(inside):
         target = Target.TOKENS

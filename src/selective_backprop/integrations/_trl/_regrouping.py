@@ -203,8 +203,7 @@ def regroup(
     Gradients are synchronised in an update's last micro-batch, so empty ones come first.
 
     Args:
-        batches: micro-batches of one update, equally large. Their tensors have one row per
-            completion, or no axis.
+        batches: micro-batches of one update, of as many rows each. Tensors have rows, or no axis.
         count: number of completions to keep: at least `least`, and as many as have a gradient.
         least: the number of micro-batches to fill, if fewer have room for the completions.
         loss: name of the trainer's loss, which says what it is divided by.

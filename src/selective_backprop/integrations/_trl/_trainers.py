@@ -17,14 +17,7 @@ from selective_backprop import RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._trl import _checks as checks
 from selective_backprop.integrations._trl import _regrouping as regrouping
-from selective_backprop.integrations._trl._regrouping import (
-    Batch,
-    PromptStream,
-    join_images,
-    own_tokens,
-    split_images,
-    with_gradient,
-)
+from selective_backprop.integrations._trl._regrouping import Batch, PromptStream, own_tokens
 
 # Log-probabilities from the policy that generated, in GRPO and in RLOO, and from the reference.
 LOGS = ("old_per_token_logps", "old_logps", REFERENCE := "ref_per_token_logps")
@@ -53,18 +46,15 @@ class NonzeroRollouts:
     - `rollouts/without_kl`: completions whose KL penalty `beta_on="trained"` left out;
     - `rollouts/replayed`: completions that `replay` added to later generation batches.
 
-    To combine this class with a trainer of your own, name it first: `class Mine(NonzeroRollouts,
-    MyGRPOTrainer)`.
+    For a trainer of your own, write `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
 
     Args:
         args: positional arguments of TRL's trainer.
         keep: number of completions of each prompt to train on, from 2 to `num_generations`: those
             whose rewards have the highest variance together. Completions that no reward function
-            scores come last. Advantages and loss are computed from the kept completions only. None
-            keeps all.
+            scores come last. Advantages and loss are those of the kept alone. None keeps all.
         pass_rate: lowest and highest mean reward of the prompts to train on, such as `(0.2, 0.8)`,
-            as for `informative`. The completions of other prompts get an advantage of 0. None sets
-            no limit.
+            as for `informative`. Completions of other prompts get an advantage of 0. None: all.
         refills: how many times, at most, new prompts replace prompts whose completions have no
             gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
@@ -82,8 +72,7 @@ class NonzeroRollouts:
         options: keyword arguments of TRL's trainer.
 
     Raises:
-        ConfigurationError: if an option is out of its range, or cannot be combined with an option
-            of TRL or a loss that needs every completion.
+        ConfigurationError: if an option is out of its range, or TRL's options do not allow it.
     """
 
     def __init__(
@@ -199,7 +188,7 @@ class NonzeroRollouts:
             rollouts["num_items_in_batch"] = total
         rollouts["loss_scale"] = self._loss_scale(rollouts)
         if self.beta:
-            taught, counted = with_gradient(rollouts), own_tokens(rollouts).any(1)
+            taught, counted = regrouping.with_gradient(rollouts), own_tokens(rollouts).any(1)
             rollouts["completion_mask"] = rollouts["completion_mask"] * taught[:, None]
             left_out = self.accelerator.gather((counted & ~taught).sum()).sum()
             self._counts["without_kl"] += int(left_out)
@@ -243,7 +232,7 @@ class NonzeroRollouts:
             return torch.tensor(share, device=self.accelerator.device)
         own = own_tokens(rollouts)
         counts = torch.ones_like(own[:, 0]) if by_rows else own.sum(1)
-        counts = torch.stack([counts, counts * with_gradient(rollouts)]).sum(1)
+        counts = torch.stack([counts, counts * regrouping.with_gradient(rollouts)]).sum(1)
         total, trained = self.accelerator.gather(counts).view(-1, 2).sum(0)
         return total / trained.clamp(min=1)
 
@@ -274,7 +263,7 @@ class NonzeroRollouts:
         """Return TRL's rollouts of some prompts; advantages that should be 0 are exactly 0."""
         self._scoring = True
         try:
-            rollouts = split_images(super()._generate_and_score_completions(inputs))
+            rollouts = regrouping.split_images(super()._generate_and_score_completions(inputs))
         finally:
             self._scoring = False
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
@@ -362,7 +351,7 @@ class NonzeroRollouts:
         # Neither an update nor a generation batch ends within a run of this many micro-batches.
         length = math.gcd(len(batches), self.args.gradient_accumulation_steps)
         runs = [batches[start : start + length] for start in range(0, len(batches), length)]
-        kept = torch.stack([torch.cat([*map(with_gradient, run)]).sum() for run in runs])
+        kept = torch.stack([torch.cat([*map(regrouping.with_gradient, run)]).sum() for run in runs])
         found = self.accelerator.gather(torch.cat([kept, self._own_tokens.view(1)]))
         found = found.view(-1, len(runs) + 1)
         # DeepSpeed adds gradients up again, or fails, if a micro-batch has no gradients of its own.
@@ -381,7 +370,8 @@ class NonzeroRollouts:
     def _with_logs(self, batch: Batch) -> Batch:
         """Return completions with the log-probabilities that their rollouts had zeros for."""
         completions, mask = batch["completion_ids"], batch["completion_mask"]
-        images = {name: of for name, of in join_images(batch).items() if name not in batch}
+        joined = regrouping.join_images(batch)
+        images = {name: joined[name] for name in joined.keys() - batch.keys()}
         for name in [name for name in LOGS if name in batch]:
             self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
             model, adapter = self.model, nullcontext()
@@ -437,7 +427,7 @@ class NonzeroRollouts:
         if not len(inputs["advantages"]):
             return inputs["advantages"].new_zeros((), requires_grad=True)
         with self._metrics_as("trained"):
-            inputs = join_images(inputs)
+            inputs = regrouping.join_images(inputs)
             loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         return loss * inputs["loss_scale"]
 
