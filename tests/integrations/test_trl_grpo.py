@@ -10,16 +10,7 @@ pytest.importorskip("trl")
 import fixture_rollouts as trl
 import fixture_text as text
 import transformers
-from fixture_rollouts import (
-    Noting,
-    both,
-    check_alike,
-    experts,
-    logged,
-    prepare,
-    train,
-    use_tool,
-)
+from fixture_rollouts import Noting, both, check_alike, experts, logged, prepare, train, use_tool
 from trl import GRPOTrainer
 
 import selective_backprop as sb

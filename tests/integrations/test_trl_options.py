@@ -47,33 +47,18 @@ class OfTrained(trl.PlainGRPO):
         return super()._compute_loss(model, inputs)
 
 
-class MeanOfTrained(OfTrained):
-    """Its mean is also of these answers, or of their tokens."""
-
-    def _compute_loss(self, model, inputs):
-        batches = self._buffered_inputs  # of one update
-        taught, counts = torch.cat([*map(teaches, batches)]), own_tokens(batches)
-        if self.loss_type not in ("bnpo", "dapo", "cispo"):
-            counts = torch.ones_like(counts)
-        share = counts[taught].sum().clamp(min=1) / counts.sum()
-        return super()._compute_loss(model, inputs) / share
-
-
 def teaches(batch):
     return (batch["advantages"].abs() > 1e-3) & (own_tokens([batch]) > 0)
 
 
-SLOW = [("dr_grpo", 0.3), ("luspo", 0.3), ("sapo", 0.3), ("dapo", 0.3), ("cispo", 0.3)]
-SLOW += [("grpo", 0.0), ("bnpo", 0.0), ("dapo", 0.0)]
+def slow(*values):
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
-@pytest.mark.parametrize(
-    ("loss_type", "beta"),
-    [("grpo", 0.3), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)],
-)
-def test_the_penalty_and_the_mean_may_be_of_trained_answers_alone(tmp_path, loss_type, beta):
+@pytest.mark.parametrize("loss_type", ["grpo", *slow("dr_grpo", "luspo", "sapo", "dapo", "cispo")])
+def test_the_penalty_may_be_of_trained_answers_alone(tmp_path, loss_type):
     text.speaker(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0).save_pretrained(tmp_path)
-    options = {"beta": beta, "loss_type": loss_type, "tool": use_tool, "learning_rate": 0.05}
+    options = {"beta": 0.3, "loss_type": loss_type, "tool": use_tool, "learning_rate": 0.05}
 
     def trained(kind, **ours):
         asked = []
@@ -85,15 +70,25 @@ def test_the_penalty_and_the_mean_may_be_of_trained_answers_alone(tmp_path, loss
         model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
         return train(kind, tmp_path, model=model, reward=reward, ours=ours, **options)
 
-    for mean, kind in ("all", OfTrained), ("trained", MeanOfTrained):
-        plain, fewer = trained(kind), trained(trl.FewerGRPO, beta_on="trained", mean=mean)
-        check_alike(plain, fewer)
-        assert fewer.rows[-1] == 1  # and it counts nothing
-        assert sum(fewer.passed) < sum(plain.passed) / 2
-        left_out = [~teaches(each) & (own_tokens([each]) > 0) for each in plain.given]
-        first, second = sum(left_out[:4]).sum(), sum(left_out[8:]).sum()
-        expected = [first, first, first + second] if beta else []
-        assert logged(fewer, "rollouts/without_kl") == expected
+    plain, fewer = trained(OfTrained), trained(trl.FewerGRPO, beta_on="trained")
+    check_alike(plain, fewer)
+    assert fewer.rows[-1] == 1  # and it counts nothing
+    assert sum(fewer.passed) < sum(plain.passed) / 2
+    left_out = [~teaches(each) & (own_tokens([each]) > 0) for each in plain.given]
+    first, second = sum(left_out[:4]).sum(), sum(left_out[8:]).sum()
+    assert logged(fewer, "rollouts/without_kl") == [first, first, first + second]
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", *slow("grpo", "bnpo")])
+def test_the_mean_may_be_of_trained_answers_alone_or_of_their_tokens(tmp_path, loss_type):
+    options = {"loss_type": loss_type, "tool": use_tool, **ONE}
+    means = ({"mean": mean} for mean in ("all", "trained"))
+    made = [train(trl.FewerGRPO, tmp_path, ours=mean, **options) for mean in means]
+    tokens, every = own_tokens(made[0].given), made[0].given[0]["num_items_in_batch"]
+    ratio = 16 / len(tokens) if loss_type == "grpo" else every / tokens.sum()
+    whole, moved = (text.weights(each) - each.before for each in made)
+    torch.testing.assert_close(moved, ratio * whole, rtol=0, atol=1e-6)
+    assert ratio > 1.2
 
 
 def test_adapters_of_peft_train_alike(tmp_path):
@@ -264,7 +259,7 @@ class Again(trl.PlainGRPO):
         return self.first | {"num_items_in_batch": tokens}
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", pytest.param("grpo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss_type", ["dapo", *slow("grpo")])
 def test_groups_that_taught_are_replayed_with_ratios_to_the_policy_that_made_them(
     tmp_path, loss_type
 ):
