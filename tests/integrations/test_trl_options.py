@@ -16,20 +16,17 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.integrations._trl import _regrouping as regrouping
-from selective_backprop.integrations.trl import NonzeroGRPOTrainer
 
 # What TRL itself still asks of Transformers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 
 ONE = {"num_iterations": 1, "max_steps": 1}
+REFERENCE = "ref_per_token_logps"
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dapo", "rloo"])
 def test_an_update_is_that_of_the_trainer(tmp_path, loss_type):
-    kinds, options = (trl.PlainRLOO, trl.FewerRLOO), {}
-    if loss_type != "rloo":
-        kinds, options = (trl.PlainGRPO, trl.FewerGRPO), {"loss_type": loss_type}
-    check_alike(*both(tmp_path, kinds, **options, **ONE))
+    check_alike(*both(tmp_path, loss_type=loss_type, **ONE))
 
 
 class OfTrained(trl.PlainGRPO):
@@ -37,13 +34,12 @@ class OfTrained(trl.PlainGRPO):
 
     def _compute_loss(self, model, inputs):
         if self.beta:  # at the policy itself, the penalty and its gradient are 0
-            names = ("prompt_ids", "completion_ids"), ("prompt_mask", "completion_mask")
-            ids, mask = (torch.cat([inputs[name] for name in pair], 1) for pair in names)
-            logs, reference = inputs["completion_ids"], inputs["ref_per_token_logps"]
+            parts = [(inputs[f"prompt_{x}"], inputs[f"completion_{x}"]) for x in ("ids", "mask")]
+            whole, width = (torch.cat(part, 1) for part in parts), parts[0][1].shape[1]
             with torch.no_grad():
-                logs = self._get_per_token_logps_and_entropies(model, ids, mask, logs.shape[1])[0]
-            logs = torch.where(teaches(inputs)[:, None], reference, logs)
-            inputs = inputs | {"ref_per_token_logps": logs}
+                logs, *_ = self._get_per_token_logps_and_entropies(model, *whole, width)
+            logs = torch.where(teaches(inputs)[:, None], inputs[REFERENCE], logs)
+            inputs = inputs | {REFERENCE: logs}
         return super()._compute_loss(model, inputs)
 
 
@@ -103,26 +99,6 @@ def test_adapters_of_peft_train_alike(tmp_path):
         check_alike(*made)
 
 
-def test_training_goes_on_from_a_checkpoint(tmp_path):
-    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    whole = train(trl.FewerGRPO, tmp_path, **options)
-    resumed = prepare(trl.FewerGRPO, tmp_path, **options)
-    resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-2")
-    torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
-    assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
-    for made, generated in ((resumed, [16, 32]), (whole, [16, 32, 48, 64])):
-        assert logged(made, "rollouts/generated")[-len(generated) :] == generated
-    whole.train()
-    assert logged(whole, "rollouts/generated") == [16, 32, 48, 64]  # a training begins anew
-
-
-def test_a_loss_that_is_not_known_is_refused(tmp_path):
-    with pytest.raises(sb.ConfigurationError, match=r"loss_type='new'.* bnpo, cispo"):
-        prepare(NonzeroGRPOTrainer, tmp_path, loss_type="new")
-    with pytest.raises(sb.ConfigurationError, match=r"mode='new'.* sequence_mask"):
-        prepare(NonzeroGRPOTrainer, tmp_path, vllm_importance_sampling_mode="new")
-
-
 @pytest.mark.parametrize("kinds", [(trl.PlainGRPO, trl.FewerGRPO), (trl.PlainRLOO, trl.FewerRLOO)])
 def test_images_of_prompts_move_with_their_rows(tmp_path, kinds):
     def reward(completions, **_):
@@ -136,20 +112,17 @@ def test_images_of_prompts_move_with_their_rows(tmp_path, kinds):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "rows"),
+    ("rows", "names"),
     [
-        ({"pixel_values": 40, "image_grid_thw": 5}, {}),
-        ({"pixel_values": 5, "image_position_ids": 5}, {}),
-        ({"pixel_values": 7, "pixel_attention_mask": 7, "spatial_shapes": 7}, {"num_tiles": 7}),
-        ({"pixel_values": 7}, {"num_tiles": 7}),
-        ({"pixel_values": 5, "image_sizes": 5}, {}),
-        ({"pixel_values": 3, "pixel_attention_mask": 3}, {"token_type_ids": 3}),
+        *((40, ["image_grid_thw"]), (5, ["image_position_ids"]), (5, ["image_sizes"])),
+        *((7, ["num_tiles"]), (7, ["num_tiles", "pixel_attention_mask", "spatial_shapes"])),
+        (3, ["pixel_attention_mask", "token_type_ids"]),
     ],
 )
-def test_tensors_of_images_are_regrouped_in_every_layout_as_trl_does(lengths, rows):
-    batch = {name: torch.rand(length, 3) for name, length in lengths.items()}
-    batch |= {"image_grid_thw": torch.full((5, 3), 2)} if "image_grid_thw" in batch else {}
-    batch |= {name: [3, 0, 4] if count == 7 else torch.rand(3, 6) for name, count in rows.items()}
+def test_tensors_of_images_are_regrouped_in_every_layout_as_trl_does(rows, names):
+    known = {"image_grid_thw": torch.full((5, 3), 2), "num_tiles": [3, 0, 4]}
+    known |= {"token_type_ids": torch.rand(3, 6)}
+    batch = {name: known.get(name, torch.rand(rows, 3)) for name in ("pixel_values", *names)}
     batch |= {name: torch.rand(3, 3) for name in ("prompt_ids", "completion_ids")}
     batch |= {"completion_mask": torch.ones(3, 3), "num_images": [2, 0, 3]}
     batch |= {"advantages": torch.tensor([0.0, 1.0, 1.0])}
@@ -186,10 +159,9 @@ def test_of_each_prompt_s_answers_those_of_highest_variance_are_trained_on(tmp_p
     def reward_of_two(completions, **_):  # as if nobody scored the two that are not kept
         return [[0.0, None, None, 7.0][n % 4] for n in range(len(completions))]
 
-    kept = train(
-        trl.FewerGRPO, tmp_path, reward=reward, ours={"keep": 2}, loss_type=loss_type, **ONE
-    )
-    two = train(trl.FewerGRPO, tmp_path, reward=reward_of_two, loss_type=loss_type, **ONE)
+    options = {"loss_type": loss_type, **ONE}
+    kept = train(trl.FewerGRPO, tmp_path, reward=reward, ours={"keep": 2}, **options)
+    two = train(trl.FewerGRPO, tmp_path, reward=reward_of_two, **options)
     assert (kept.rows, logged(kept, "rollouts/generated")) == ([4, 4], [16])
     assert logged(kept, "reward") == [2.75]  # of all answers
     given, wanted = (
@@ -305,22 +277,27 @@ def test_prompts_that_taught_nothing_rest_from_the_next_pass_on(tmp_path):
     assert (resting.odds < 1).sum() >= 32
 
 
-def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
+@pytest.mark.parametrize("rests", [False, True])
+def test_training_goes_on_from_a_checkpoint_with_what_rests(tmp_path, rests):
     options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
     made, saved = [], tmp_path / "checkpoint-2"
     for resume in (None, str(saved)):
         rest = sb.RestingPrompts(48, explore=0.1, least=0.05)
-        each = prepare(trl.FewerGRPO, tmp_path, ours={"rest": rest, "refills": 1}, **options)
+        ours = {"rest": rest, "refills": 1} if rests else {}
+        each = prepare(trl.FewerGRPO, tmp_path, ours=ours, **options)
         each.train(resume_from_checkpoint=resume)
-        made.append((text.weights(each), rest))
+        made.append((each, rest))
     (whole, before), (resumed, after) = made
-    torch.testing.assert_close(resumed, whole, rtol=0, atol=1e-6)
-    assert before.odds.tolist() == after.odds.tolist() != [1.0] * 48
-    assert [*before] == [*after]
-    (saved / "prompts.pt").unlink()
-    again = prepare(trl.FewerGRPO, tmp_path, ours={"refills": 1}, **options)
-    with pytest.raises(sb.ConfigurationError, match=r"prompts\.pt is missing"):
-        again.train(resume_from_checkpoint=str(saved))
+    torch.testing.assert_close(*(text.weights(each) for each, _ in made), rtol=0, atol=1e-6)
+    assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
+    assert before.odds.tolist() == after.odds.tolist()
+    assert (bool((before.odds < 1).any()), [*before]) == (rests, [*after])
+    if rests:
+        (saved / "prompts.pt").unlink()
+        with pytest.raises(sb.ConfigurationError, match=r"prompts\.pt is missing"):
+            each.train(resume_from_checkpoint=str(saved))
+    else:
+        assert logged(resumed, "rollouts/generated")[-2:] == [16, 32]  # since it was resumed
 
 
 @pytest.mark.parametrize(
@@ -336,6 +313,8 @@ def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
         ({"rest": sb.RestingPrompts(47)}, {}, "47 prompts.* 48"),
         ({"rest": 0.5}, {}, "rest=0.5.*RestingPrompts"),
         ({"mean": "some"}, {}, "mean='some'.*'all' or 'trained'"),
+        ({}, {"loss_type": "new"}, r"loss_type='new'.* bnpo, cispo"),
+        ({}, {"vllm_importance_sampling_mode": "new"}, r"mode='new'.* sequence_mask"),
     ],
 )
 def test_what_is_out_of_range_or_cannot_be_combined_is_refused(tmp_path, ours, options, words):
