@@ -14,6 +14,7 @@ from fixture_rollouts import Noting, both, check_alike, experts, logged, prepare
 from trl import GRPOTrainer
 
 import selective_backprop as sb
+from selective_backprop.integrations._trl._checks import MODES
 from selective_backprop.integrations.trl import NonzeroGRPOTrainer, NonzeroRollouts
 
 # What TRL itself still asks of Transformers.
@@ -77,21 +78,14 @@ def test_old_log_probabilities_are_of_rows_that_are_trained_on_also_with_checkpo
     assert sum(fewer.rows) == fewer.passed[0] * 2 + fewer.passed[1]
 
 
-@pytest.mark.parametrize(
-    ("mode", "loss_type"),
-    [
-        ("token_truncate", "vespo"),
-        ("token_mask", "dapo"),
-        ("sequence_truncate", "dapo"),
-        ("sequence_mask", "dapo"),
-    ],
-)
-def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode, loss_type):
+@pytest.mark.parametrize("mode", MODES)
+def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode):
     # Of each completion one log-probability is missing, as they sometimes are.
     def sample(prompts, trainer):
         found = use_tool(prompts, trainer)
         return found | {"logprobs": [[*logs[:-1], None] for logs in found["logprobs"]]}
 
+    loss_type = "vespo" if mode == "token_truncate" else "dapo"
     options = {"tool": sample, "loss_type": loss_type, "max_steps": 2}
     options |= {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_min": 0.2}
     plain, fewer = (prepare(kind, tmp_path, **options) for kind in (trl.PlainGRPO, trl.FewerGRPO))
@@ -134,8 +128,7 @@ def test_several_rewards_are_summed_or_compared_one_by_one(tmp_path):
         return [float(1 - n % 2) if n >= 4 else None for n in range(len(completions))]
 
     options = {"reward": [odd, even], "max_steps": 1, "num_iterations": 1}
-    summed = {"multi_objective_aggregation": "sum_then_normalize"}
-    plain, fewer = both(tmp_path, **options, **summed)
+    plain, fewer = both(tmp_path, **options)
     check_alike(plain, fewer)
     assert fewer.rows == [4]  # of the first prompt; others' sums are 1
     options |= {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]}
@@ -193,18 +186,19 @@ def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s
         assert results[1][name] == pytest.approx(results[0][name], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("beta", 0.1),
-        ("top_entropy_quantile", 0.5),
-        ("entropy_coef", 0.1),
-        ("use_adaptive_entropy", True),
-        ("router_aux_loss_coef", 0.1),
-    ],
-)
-def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option, value):
+EVERY = {
+    "beta": 0.1,
+    "top_entropy_quantile": 0.5,
+    "entropy_coef": 0.1,
+    "use_adaptive_entropy": True,
+}
+EVERY |= {"router_aux_loss_coef": 0.1}
+
+
+@pytest.mark.parametrize("option", EVERY)
+def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option):
     experts().save_pretrained(tmp_path)  # from where TRL takes the reference model of `beta`
+    value = EVERY[option]
     chosen = {"router_aux_loss_coef": 0.0} | {option: value}
 
     def trained(kind, **options):
