@@ -13,19 +13,14 @@ import selective_backprop as sb
 from selective_backprop.integrations.transformers import SelectiveTrainer
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"auto_find_batch_size": True}, "smaller batches"),
-        ({"train_sampling_strategy": "batch_rebalance"}, "selection regroups"),
-        ({"enable_jit_checkpoint": True}, "without telling callbacks"),
-    ],
-)
-def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(
-    tmp_path, options, reason
-):
-    with pytest.raises(sb.ConfigurationError, match=reason):
-        text.trainer(tmp_path, text.selective(), **options)
+def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(tmp_path):
+    for name, value, reason in (
+        ("auto_find_batch_size", True, "smaller batches"),
+        ("train_sampling_strategy", "batch_rebalance", "selection regroups"),
+        ("enable_jit_checkpoint", True, "without telling callbacks"),
+    ):
+        with pytest.raises(sb.ConfigurationError, match=reason):
+            text.trainer(tmp_path, text.selective(), **{name: value})
 
 
 def test_the_loss_of_a_router_cannot_be_weighted(tmp_path):

@@ -106,7 +106,10 @@ def test_images_of_prompts_move_with_their_rows(tmp_path, kinds):
     made = [train(kind, tmp_path, model=trl.with_images(), reward=reward) for kind in kinds]
     check_alike(*made)
     assert sum(made[1].passed) < sum(made[0].passed)
-    for each in made[1].given:
+    more = {"ours": {"refills": 1, "replay": 4}, "max_steps": 3, "num_iterations": 1}
+    more = train(kinds[1], tmp_path, model=trl.with_images(), reward=reward, **more)
+    assert logged(more, "rollouts/replayed")[-1] > 0
+    for each in (*made[1].given, *more.given):
         assert len(each["pixel_values"]) == sum(each["num_images"])
 
 
