@@ -305,6 +305,7 @@ def test_training_goes_on_from_a_checkpoint_with_what_rests(tmp_path, rests):
         ({"keep": 2}, {"loss_type": "bnpo"}, "'bnpo'.*keep="),
         ({"pass_rate": (0.8, 0.2)}, {}, "pass_rate"),
         ({"refills": -1}, {}, "refills=-1"),
+        ({"replay_age": 0}, {}, "replay_age=0"),
         ({"refills": 1}, {"scale_rewards": "batch"}, "scale_rewards='batch'.*refills=1"),
         ({"refills": 1}, {"shuffle_dataset": False}, "shuffle_dataset"),
         ({"rest": sb.RestingPrompts(47)}, {}, "47 prompts.* 48"),

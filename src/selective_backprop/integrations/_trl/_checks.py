@@ -65,22 +65,22 @@ def check_trainer(trainer: Any) -> None:
 
 
 def check_options(
-    trainer: Any, *, keep: Any, pass_rate: Any, refills: Any, rest: Any, **others: Any
-) -> tuple[int | None, tuple[float, float] | None, int]:
-    """Return how many completions to keep, the band of rewards, and the number of refills."""
-    answers, args = trainer.num_generations, trainer.args
-    keep = check_whole("keep", keep, least=2, most=answers, optional=True)
-    band = None if pass_rate is None else check_band(pass_rate)
-    refills = int(check_whole("refills", refills, least=0))
-    for name, least in (("replay", 0), ("replay_age", 1)):
-        check_whole(name, others[name], least=least)
-    for name, value in (("beta_on", others["beta_on"]), ("mean", others["mean"])):
+    trainer: Any, given: dict[str, Any], replay_age: Any, beta_on: Any
+) -> tuple[int | None, tuple[float, float] | None, int, int, int]:
+    """Return the checked `keep`, `pass_rate`, `refills`, `replay` and `replay_age`."""
+    rest, answers, args = given["rest"], trainer.num_generations, trainer.args
+    keep = check_whole("keep", given["keep"], least=2, most=answers, optional=True)
+    band = None if given["pass_rate"] is None else check_band(given["pass_rate"])
+    refills = int(check_whole("refills", given["refills"], least=0))
+    replay = int(check_whole("replay", given["replay"], least=0))
+    age = int(check_whole("replay_age", replay_age, least=1))
+    for name, value in (("beta_on", beta_on), ("mean", given["mean"])):
         refuse({f"{name}={value!r}: write 'all' or 'trained'": value not in ("all", "trained")})
     if not isinstance(rest, RestingPrompts | None):
         raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
     rows = args.per_device_train_batch_size * args.steps_per_generation
-    penalty = trainer.beta and others["beta_on"] == "trained"
+    penalty = trainer.beta and beta_on == "trained"
     together = {
         "scale_rewards": "batch",
         "multi_objective_aggregation": "normalize_then_sum",
@@ -104,7 +104,7 @@ def check_options(
             "refills= and replay= need all answers to a prompt in one process, but each process "
             f"generates {rows}, which is no multiple of num_generations={answers}. Change "
             "per_device_train_batch_size or steps_per_generation.": (
-                (refills or others["replay"]) and args.world_size > 1 and rows % answers
+                (refills or replay) and args.world_size > 1 and rows % answers
             ),
             "refills and rest draw prompts by index, so train_dataset must be a datasets.Dataset, "
             f"not a {type(data).__name__}": draws and not isinstance(data, Dataset),
@@ -117,4 +117,4 @@ def check_options(
         raise ConfigurationError(
             f"rest is for {len(rest.odds)} prompts, but train_dataset has {len(data)}"
         )
-    return keep, band, refills
+    return keep, band, refills, replay, age

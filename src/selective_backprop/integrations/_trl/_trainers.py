@@ -91,12 +91,12 @@ class NonzeroRollouts:
         super().__init__(*args, **options)
         given: dict[str, Any] = {"keep": keep, "pass_rate": pass_rate, "refills": refills}
         given |= {"rest": rest, "replay": replay, "mean": mean}
-        others = {"replay_age": replay_age, "beta_on": beta_on}
         self._whole = checks.needs_every_completion(self, given, beta_on)
         if not self._whole:
             checks.check_trainer(self)
-        self._keep, self._pass_rate, self._refills = checks.check_options(self, **given, **others)
-        self._mean, self._replay, self._replay_age = mean, replay, replay_age
+        checked = checks.check_options(self, given, replay_age, beta_on)
+        self._keep, self._pass_rate, self._refills, self._replay, self._replay_age = checked
+        self._mean = mean
         # Prompts whose completions had a gradient, with the number of their generation batch.
         self._buffer: list[tuple[int, Batch]] = []
         self._generation = 0
