@@ -133,10 +133,11 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
             "fsdp_config, or fsdp_version=2 in Accelerate's configuration.": (
                 getattr(getattr(state, "fsdp_plugin", None), "fsdp_version", 2) != 2
             ),
-            "DataParallel (several GPUs in one process) would score whole batches on the first. "
-            "Start one process for each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
-            "train_sampling_strategy='batch_rebalance' balances the work of processes, but "
-            "selection regroups rows. Use 'random' or 'group_by_length'.": (
+            "DataParallel (several GPUs in one process) divides batches among copies of the model, "
+            "but selection would score whole batches on the first GPU. Start one process for each "
+            "GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+            "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal "
+            "work, but selection regroups them. Use 'random' or 'group_by_length'.": (
                 getattr(args, "train_sampling_strategy", None) == "batch_rebalance"
             ),
             "enable_jit_checkpoint=True saves without telling callbacks, so the state of selection "

@@ -81,11 +81,8 @@ def check_options(
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
     rows = args.per_device_train_batch_size * args.steps_per_generation
     penalty = trainer.beta and beta_on == "trained"
-    together = {
-        "scale_rewards": "batch",
-        "multi_objective_aggregation": "normalize_then_sum",
-        "normalize_advantages": True,
-    }
+    together: dict[str, Any] = {"scale_rewards": "batch", "normalize_advantages": True}
+    together |= {"multi_objective_aggregation": "normalize_then_sum"}
     refuse(
         {
             "RLOO adds its KL penalty to the rewards, so all answers need it. Set beta=0.0, or "

@@ -96,11 +96,9 @@ class NonzeroRollouts:
             checks.check_trainer(self)
         checked = checks.check_options(self, given, replay_age, beta_on)
         self._keep, self._pass_rate, self._refills, self._replay, self._replay_age = checked
-        self._mean = mean
         # Prompts whose completions had a gradient, with the number of their generation batch.
         self._buffer: list[tuple[int, Batch]] = []
-        self._generation = 0
-        self._scoring = False
+        self._mean, self._generation, self._scoring = mean, 0, False
         self._all_rewards, self._kept = torch.empty(0), torch.empty(0)
         self._own_tokens = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
         counted = ["tokens", "generated", "forwarded", "trained"]
@@ -182,8 +180,7 @@ class NonzeroRollouts:
             rollouts = regrouping.fill(rollouts, more, answers)
         if self._replay:
             rollouts = self._with_replayed(rollouts)
-        changed = self._refills or self._replay or self._keep is not None
-        if "num_items_in_batch" in rollouts and changed:
+        if "num_items_in_batch" in rollouts:
             total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
             rollouts["num_items_in_batch"] = total
         rollouts["loss_scale"] = self._loss_scale(rollouts)
@@ -241,10 +238,8 @@ class NonzeroRollouts:
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         numbers = self._prompts.take(count * ranks)[rank * count : (rank + 1) * count]
         repeated = [number for number in numbers for _ in range(self.num_generations)]
-        inputs = [dict(self.train_dataset[number]) for number in repeated]
-        for row in inputs:
-            del row[NUMBER]
-        return self._score(inputs, repeated)
+        rows = self.train_dataset.remove_columns(NUMBER)
+        return self._score([dict(rows[number]) for number in repeated], repeated)
 
     @contextmanager
     def _metrics_as(self, kind: str) -> Generator[None]:
