@@ -177,16 +177,12 @@ def build(strategy, *, noise=3):
     return SelectiveFit(make_model(noise=noise), strategy)
 
 
-def backed_up(folder):
-    return [keras.callbacks.BackupAndRestore(str(folder / "backup"))]
-
-
 @pytest.mark.parametrize("counted", [False, True], ids=["epochs", "counted steps"])
 def test_dropout_of_torchs_own_stream_goes_on_as_well_and_so_does_the_history(tmp_path, counted):
     fit = {"epochs": EPOCHS, "verbose": 0} | ({"steps_per_epoch": 7} if counted else {})
     whole = build(SB, noise=None)
     expected = whole.fit(make_loader(*digits()), **fit).history
-    backup = backed_up(tmp_path)
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))]
     callbacks = [*backup, Interrupt(epoch=2)]  # in the middle of a pass, if steps are counted
     with pytest.raises(KeyboardInterrupt):
         build(SB, noise=None).fit(make_loader(*digits()), **fit, callbacks=callbacks)

@@ -102,8 +102,6 @@ class Weighted:
 WeightedTrainer = type("WeightedTrainer", (Weighted, transformers.Trainer), {})
 Before = type("Before", (Weighted, SelectiveTrainer), {})
 Behind = type("Behind", (SelectiveTrainer, WeightedTrainer), {})
-
-
 Inside = type("Inside", (SelectiveTrainer,), {"compute_loss": Weighted.compute_loss})
 
 
@@ -166,9 +164,8 @@ def test_a_training_step_of_one_s_own_that_leaves_weights_out_is_refused(tmp_pat
             return loss.detach()
 
     made = made_of(Stepping, tmp_path, sb.kath18(2, measure="loss"), entropies)
-    with pytest.raises(
-        sb.ConfigurationError, match=r"kath18.*without the weights.*super\(\)\.training_step"
-    ):
+    words = r"kath18.*without the weights.*super\(\)\.training_step"
+    with pytest.raises(sb.ConfigurationError, match=words):
         made.train()
     assert torch.equal(made.model.layer.weight, Net().layer.weight)
 
@@ -193,11 +190,7 @@ def doubled():
     return model
 
 
-@pytest.mark.parametrize(
-    ("make", "data"),
-    [(weighted, text.classified), (doubled, text.spoken)],
-    ids=["forward", "function"],
-)
+@pytest.mark.parametrize(("make", "data"), [(weighted, text.classified), (doubled, text.spoken)])
 def test_a_model_s_own_loss_that_is_not_the_usual_one_is_not_weighed(tmp_path, make, data):
     made = text.trainer(tmp_path, sb.infobatch(), model=make(), data=data()[::9])
     before = text.weights(made)
