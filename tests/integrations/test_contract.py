@@ -129,9 +129,8 @@ def test_what_cannot_work_is_refused_before_training(driver, strategy, error, me
 
 @every_adapter
 def test_a_stream_is_selected_from_where_indices_are_not_needed(driver, tmp_path):
-    run = driver.train(
-        sb.selective_backprop(rate=1 / 2, warmup_epochs=0), tmp_path, Stream(rows(96))
-    )
+    strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
+    run = driver.train(strategy, tmp_path, Stream(rows(96)))
     assert {len(batch) for batch in run.batches} == {BATCH}
     assert run.stats.kept < 0.6 * run.stats.candidates
 

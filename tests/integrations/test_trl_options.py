@@ -23,9 +23,21 @@ ONE = {"num_iterations": 1, "max_steps": 1}
 REFERENCE = "ref_per_token_logps"
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dapo", "rloo"])
-def test_an_update_is_that_of_the_trainer(tmp_path, loss_type):
-    check_alike(*both(tmp_path, loss_type=loss_type, **ONE))
+def slow(*values):
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+LOSSES = slow("bnpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo", "rloo")
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", *LOSSES])
+def test_the_policy_and_its_curves_are_those_of_the_trainer_to_rounding(tmp_path, loss_type):
+    for tool in (None, use_tool):
+        plain, fewer = both(tmp_path, loss_type=loss_type, tool=tool)
+        check_alike(plain, fewer)
+        widths = ([x["completion_ids"].shape[1] for x in made.given] for made in (fewer, plain))
+        assert max(next(widths)) <= max(next(widths))
+        assert sum(fewer.passed) < sum(plain.passed)
 
 
 class OfTrained(trl.PlainGRPO):
@@ -44,10 +56,6 @@ class OfTrained(trl.PlainGRPO):
 
 def teaches(batch):
     return (batch["advantages"].abs() > 1e-3) & (own_tokens([batch]) > 0)
-
-
-def slow(*values):
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", *slow("dr_grpo", "luspo", "sapo", "dapo", "cispo")])

@@ -1,7 +1,7 @@
 """Draw the prompts to answer, and regroup completions with a gradient into fewer micro-batches."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,7 +85,8 @@ IMAGES = ("pixel_", "image_", "spatial_", "num_images", "num_tiles")
 
 def split_images(batch: Batch) -> Batch:
     """Return rollouts with a list `images`, which has all that belongs to each row's images."""
-    width, batch = batch["prompt_ids"].shape[1], cast(Batch, {**split_pixel_values_by_grid(batch)})
+    width, split = batch["prompt_ids"].shape[1], split_pixel_values_by_grid(batch)
+    batch = {name: of for name, of in split.items() if of is not None}  # TRL may drop all images
     for name in batch.keys() & TYPES:
         types = batch.pop(name)
         batch |= {f"prompt_{name}": types[:, :width], f"completion_{name}": types[:, width:]}
