@@ -66,9 +66,7 @@ def test_training_on_everything_is_plain_training_bit_for_bit(driver, tmp_path):
 
 
 @every_adapter
-def test_scoring_leaves_model_modes_random_streams_and_the_given_loader_as_they_were(
-    driver, tmp_path
-):
+def test_scoring_leaves_model_modes_random_streams_and_the_loader_as_they_were(driver, tmp_path):
     """Kept whole after scoring, a net with dropout and batch statistics trains as without."""
     keeps_all = sb.Strategy("all", sb.scorers.Forward(), sb.selectors.Percentile(0))
     loader = loader_of(rows(96), shuffle=driver.shuffle)
@@ -98,9 +96,7 @@ def test_steps_are_on_full_batches_record_their_own_losses_and_lose_no_candidate
 
 @every_adapter
 @pytest.mark.parametrize("name", ["exact", "stale", "weighed", "auto"])
-def test_training_goes_on_with_the_same_examples_and_weights_and_the_same_strategy_alone(
-    driver, name, tmp_path
-):
+def test_training_goes_on_with_the_same_weights_and_the_same_strategy_alone(driver, name, tmp_path):
     through, _ = whole(driver, name)
     with pytest.raises(Stopped):
         driver.train(STRATEGIES[name], tmp_path, stop=15)

@@ -202,9 +202,7 @@ def test_a_look_at_the_first_batch_does_not_move_the_generator_of_a_loader():
     assert torch.equal(order.get_state(), kept)
 
 
-@pytest.mark.parametrize(
-    "stop", [{"steps": 3}, {"steps": 20}, {"steps": 22}, {"epoch": 2}], ids=str
-)
+@pytest.mark.parametrize("stop", [{"steps": 3}, {"steps": 20}, {"steps": 22}, {"epoch": 2}])
 @pytest.mark.parametrize("strategy", [SB, sb.easy_skip()], ids=["scored", "recorded"])
 def test_after_ctrl_c_a_state_taken_by_hand_continues_the_epoch(strategy, stop, tmp_path):
     fit = {"batch_size": 8, "epochs": EPOCHS, "verbose": 0}

@@ -91,9 +91,7 @@ LEFT_OUT = r"selected_loss\(self, losses, targets\)"
         (Averaging, sb.easy_skip(), r"\(3,\).*batch of 16"),
     ],
 )
-def test_a_step_that_cannot_be_selected_for_is_refused_before_it_changes_anything(
-    kind, strategy, message
-):
+def test_a_step_that_cannot_be_selected_for_is_refused_before_any_change(kind, strategy, message):
     module = kind(strategy)
     with pytest.raises(sb.SelectiveBackpropError, match=message):
         make_trainer().fit(module)

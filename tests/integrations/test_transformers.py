@@ -50,9 +50,7 @@ def noted(folder, strategy, **options):
 
 
 @pytest.mark.parametrize(("epochs", "accumulated"), [(3, 1), (2.5, 3)])
-def test_steps_are_counted_exactly_and_the_learning_rate_ends_at_nothing(
-    tmp_path, accumulated, epochs
-):
+def test_steps_are_counted_exactly_and_the_learning_rate_ends_at_0(tmp_path, accumulated, epochs):
     options = {"num_train_epochs": epochs, "gradient_accumulation_steps": accumulated}
     made, noting = noted(tmp_path, WARM, **options)
     batches = [12, 6, 6] if epochs == 3 else [12, 6, 3]
@@ -87,9 +85,7 @@ COINS = text.selective(draw="bernoulli", warmup_epochs=1)
 
 @pytest.mark.parametrize("accumulated", [1, 3])
 @pytest.mark.parametrize("strategy", [COINS, sb.infobatch()], ids=lambda each: each.name)
-def test_where_steps_are_not_known_ahead_the_learning_rate_decays_by_candidates(
-    tmp_path, strategy, accumulated
-):
+def test_where_steps_are_unknown_the_rate_decays_by_candidates(tmp_path, strategy, accumulated):
     options = {"num_train_epochs": 6, "gradient_accumulation_steps": accumulated}
     made, noting = noted(tmp_path, strategy, **options)
     without = 6 * 12 // accumulated

@@ -120,9 +120,7 @@ def made_of(kind, folder, strategy, losses=None, *, model=None, **options):
 
 @pytest.mark.parametrize("kind", [Before, Behind, Inside])
 @pytest.mark.parametrize("strategy", UNWEIGHED, ids=lambda each: each.name)
-def test_one_s_own_loss_gets_the_collator_s_keys_alone_and_losses_are_recorded(
-    tmp_path, kind, strategy
-):
+def test_one_s_own_loss_gets_the_collator_s_keys_and_losses_are_recorded(tmp_path, kind, strategy):
     losses = None if strategy.needs is None else entropies
     made = made_of(kind, tmp_path, strategy, losses, max_steps=12, learning_rate=0.0)
     made.train()

@@ -94,9 +94,7 @@ def test_a_batch_of_all_packed_rows_is_the_plain_trainer_s_and_weights_of_one_ch
     torch.testing.assert_close(ended[2], ended[0], rtol=0, atol=2e-6)
     assert not torch.equal(ended[0], text.weights(sft.trainer(tmp_path)))
     options = {"gradient_accumulation_steps": 2, **PACKED, **ONE_STEP}
-    ended = [
-        text.weights(trained(tmp_path, strategy, **options)) for strategy in (EACH, sb.infobatch())
-    ]
+    ended = [text.weights(trained(tmp_path, each, **options)) for each in (EACH, sb.infobatch())]
     torch.testing.assert_close(*ended, rtol=0, atol=2e-6)
 
 

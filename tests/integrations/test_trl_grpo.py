@@ -52,9 +52,7 @@ def test_an_update_trains_on_no_more_than_the_rows_with_a_gradient(tmp_path, siz
     ("generated", "accumulated", "loss_type"),
     [(1, 4, "grpo"), (4, 2, "dapo"), (4, 6, "bnpo"), (8, 4, "grpo"), (3, 2, "dapo")],
 )
-def test_updates_and_what_is_generated_at_once_may_differ(
-    tmp_path, generated, accumulated, loss_type
-):
+def test_updates_and_generation_batches_may_differ(tmp_path, generated, accumulated, loss_type):
     options = {"steps_per_generation": generated, "gradient_accumulation_steps": accumulated}
     check_alike(*both(tmp_path, loss_type=loss_type, max_steps=4, **options))
 
