@@ -116,7 +116,6 @@ def test_training_goes_on_with_the_same_weights_and_the_same_strategy_alone(driv
         (sb.auto, sb.ConfigurationError, r"auto\(\.\.\.\), called"),
         (sb.random_backprop(1 / 2), sb.LoaderError, "stream"),
     ],
-    ids=["no strategy", "no indices"],
 )
 def test_what_cannot_work_is_refused_before_training(driver, strategy, error, message, tmp_path):
     with unhooked(), pytest.raises(error, match=message):

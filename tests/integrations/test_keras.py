@@ -52,7 +52,6 @@ WEIGHTS = {"sample_weight": np.linspace(0, 2, 160, dtype="float32")}
         (sb.infobatch(), {"epochs": 1, **WEIGHTS}),  # whose own weights are 1 in the first epoch
         (sb.traditional(), {"epochs": 2, "batch_size": 20, "validation_data": digits(40)}),
     ],
-    ids=["sample_weight", "and weights of the strategy", "validation_data"],
 )
 def test_arrays_and_weights_are_taken_as_keras_takes_them(strategy, given):
     plain = make_model()

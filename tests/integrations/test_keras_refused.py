@@ -92,7 +92,6 @@ def squared(targets, outputs):
         (squared, np.float32(1 / 9), "losses as low as .*recorded_sb"),
         (opposite, 1, "losses as low as -0.*recorded_sb"),
     ],
-    ids=["numbers", "shares", "a probability"],
 )
 def test_a_loss_of_ones_own_that_is_no_cross_entropy(loss, scale, message):
     images, classes = digits()

@@ -119,7 +119,6 @@ def test_an_epoch_of_a_stream_ends_after_the_length_it_states_and_its_batches_ar
         ({"fast_dev_run": 2}, [2]),
         ({"max_epochs": 2, "num_sanity_val_steps": 2}, [25, 8]),
     ],
-    ids=str,
 )
 def test_the_trainer_s_limits_hold(options, batches):
     module, trainer = fit(SB, **options)

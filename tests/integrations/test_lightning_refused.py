@@ -39,7 +39,6 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
         (sb.easy_skip(), {"max_epochs": -1, "max_time": "00:00:01:00"}, "max_epochs= or max_"),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
     module = Digits(strategy)

@@ -15,9 +15,8 @@ from trl import GRPOTrainer
 
 import selective_backprop as sb
 from selective_backprop.integrations._trl._checks import MODES
-from selective_backprop.integrations.trl import NonzeroGRPOTrainer, NonzeroRollouts
+from selective_backprop.integrations.trl import NonzeroRollouts
 
-# What TRL itself still asks of Transformers.
 warns = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 pytestmark = [pytest.mark.slow, warns]
 
@@ -172,46 +171,31 @@ def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s
         assert results[1][name] == pytest.approx(results[0][name], abs=1e-6)
 
 
-EVERY = {
-    "beta": 0.1,
-    "top_entropy_quantile": 0.5,
-    "entropy_coef": 0.1,
-    "use_adaptive_entropy": True,
-}
-EVERY |= {"router_aux_loss_coef": 0.1}
+EVERY = {"beta": 0.1, "top_entropy_quantile": 0.5, "entropy_coef": 0.1}
+EVERY |= {"use_adaptive_entropy": True, "router_aux_loss_coef": 0.1}
 
 
-@pytest.mark.parametrize("option", EVERY)
+@pytest.mark.parametrize("option", [*EVERY, "beta of RLOO"])
 def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option):
     experts().save_pretrained(tmp_path)  # from where TRL takes the reference model of `beta`
-    value = EVERY[option]
-    chosen = {"router_aux_loss_coef": 0.0} | {option: value}
+    option, _, rloo = option.partition(" ")
+    plain, fewer = (trl.PlainRLOO, trl.FewerRLOO) if rloo else (trl.PlainGRPO, trl.FewerGRPO)
+    chosen = {"router_aux_loss_coef": 0.0} | {option: EVERY[option]}
 
     def trained(kind, **options):
         model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
         return train(kind, tmp_path, model=model, **chosen, **options)
 
-    with pytest.warns(sb.SelectionWarning, match=f"{option}={value} .* Set {option}="):
-        fewer = trained(trl.FewerGRPO)
-    check_the_same(trained(trl.PlainGRPO), fewer)
-    with pytest.raises(sb.ConfigurationError, match=f"{option}={value} .*keep=.* Set {option}="):
-        trained(NonzeroGRPOTrainer, ours={"keep": 2})
-
-
-def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
-    text.speaker().save_pretrained(tmp_path)
-
-    def trained(kind, **options):
-        model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-        return train(kind, tmp_path, model=model, beta=0.05, **options)
-
-    with pytest.warns(sb.SelectionWarning, match=r"beta=0\.05 .* Set beta=0\.0"):
-        fewer = trained(trl.FewerRLOO)
-    check_the_same(trained(trl.PlainRLOO), fewer)
-    with pytest.raises(sb.ConfigurationError, match=r"RLOO .*Set beta=0\.0.*beta_on='trained'"):
-        trained(trl.FewerRLOO, ours={"beta_on": "trained"})
-    with pytest.raises(sb.ConfigurationError, match=r"'bnpo'.*beta_on='trained'"):
-        trained(trl.FewerGRPO, ours={"beta_on": "trained"}, loss_type="bnpo")
+    words = f"{option}={EVERY[option]} .*%s Set {option}="
+    with pytest.warns(sb.SelectionWarning, match=words % ""):
+        made = trained(fewer)
+    check_the_same(trained(plain), made)
+    with pytest.raises(sb.ConfigurationError, match=words % "keep=.*"):
+        trained(fewer, ours={"keep": 2})
+    if option == "beta":
+        words = r"RLOO .*Set beta=0\.0" if rloo else "'bnpo'.*beta_on='trained'"
+        with pytest.raises(sb.ConfigurationError, match=words):
+            trained(fewer, ours={"beta_on": "trained"}, **{} if rloo else {"loss_type": "bnpo"})
 
 
 def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_path):

@@ -77,16 +77,14 @@ def test_the_penalty_may_be_of_trained_answers_alone(tmp_path, loss_type):
     check_alike(plain, fewer)
     assert fewer.rows[-1] == 1  # and it counts nothing
     assert sum(fewer.passed) < sum(plain.passed) / 2
-    left_out = [(~teaches(each) & (own_tokens([each]) > 0)).sum() for each in plain.given]
-    first, both_times = sum(left_out[:4]), sum(left_out[4:])
-    assert logged(fewer, "rollouts/without_kl") == [first, first, both_times]
+    left = [(~teaches(each) & (own_tokens([each]) > 0)).sum() for each in plain.given]
+    assert logged(fewer, "rollouts/without_kl") == [sum(left[:4]), sum(left[4:8]), sum(left[4:])]
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", *slow("grpo", "bnpo")])
 def test_the_mean_may_be_of_trained_answers_alone_or_of_their_tokens(tmp_path, loss_type):
     options = {"loss_type": loss_type, "tool": use_tool, **ONE}
-    means = ({"mean": mean} for mean in ("all", "trained"))
-    made = [train(trl.FewerGRPO, tmp_path, ours=mean, **options) for mean in means]
+    made = [train(trl.FewerGRPO, tmp_path, ours={"mean": x}, **options) for x in ("all", "trained")]
     tokens, every = own_tokens(made[0].given), made[0].given[0]["num_items_in_batch"]
     ratio = 16 / len(tokens) if loss_type == "grpo" else every / tokens.sum()
     whole, moved = (text.weights(each) - each.before for each in made)
@@ -224,11 +222,9 @@ def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(
 class Again(trl.PlainGRPO):
     """TRL's trainer, which trains again on what was generated first, by hand."""
 
-    first = None
-
     def _generate_and_score_completions(self, inputs):
         found = super()._generate_and_score_completions(inputs)
-        self.first = self.first or found
+        self.first = getattr(self, "first", None) or found
         tokens = own_tokens([self.first])[:8].sum() + own_tokens([found])[8:].sum()
         return self.first | {"num_items_in_batch": tokens}
 
