@@ -140,11 +140,6 @@ def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
     return sides.get(found.against(limit), Verdict.OPEN)
 
 
-def is_below(found: Estimate, limit: float = 0.0) -> Verdict:
-    """Judge whether the whole 95 % interval of a quantity lies below a limit."""
-    return opposite(is_above(found, limit))
-
-
 def opposite(verdict: Verdict) -> Verdict:
     """Return the verdict on the opposite claim."""
     turned = {Verdict.HOLDS: Verdict.FAILS, Verdict.FAILS: Verdict.HOLDS}

@@ -290,7 +290,7 @@ class TrainingOptions:
         # A tenth of a run or, in runs of a number of epochs, one epoch, but at most half of them.
         warmup = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
         # In runs of one or two epochs, `auto` has none, because too little would be left.
-        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=warmup < 0.5)
+        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=warmup < 0.5, epochs=None)
 
     def _fill(self, kind: Any, **more: Any) -> Any:
         # The other fields have the names of options.

@@ -133,9 +133,7 @@ def run_local(
 ) -> None:
     """Carry out jobs in order, `jobs` at a time in own processes; `watch` each step.
 
-    `ProcessPoolExecutor` and joblib's loky return results only at a job's end, and neither gives
-    workers time for a last checkpoint, or ends workers whose parent was killed.
-
+    Existing pools give workers no time for a last checkpoint, and do not end with their parent.
     A job can be pickled, and leaves files behind. It has a `name` for messages, and a generator
     `steps()` that does the job, or the rest of it, and yields each step. If this generator is
     closed early, or interrupted by Ctrl-C or SIGTERM, it saves what was done.
