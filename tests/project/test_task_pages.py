@@ -224,7 +224,7 @@ Margin, Gentle = NAMES["Margin"], NAMES["Gentle"]
 
 
 def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
-    scorer, _, selector = EXAMPLES[:3]
+    scorer, _, _, selector = EXAMPLES[:4]
     for code, first in (
         (scorer, "class Margin(sb.scorers.AbstractScorer):"),
         (selector, "class Gentle(sb.selectors.AbstractSelector):"),

@@ -66,11 +66,9 @@ class LoaderState:
 
     @property
     def begins(self) -> EpochStart:
-        """`runs`, or else what the next epoch will start with."""
         return self.runs or self.starts_at(self.next_epoch)
 
     def begin(self) -> tuple[EpochStart, EpochStart | None]:
-        """Begin or continue the next epoch; return its start and, if continued, how it began."""
         mid_epoch = self.mid_epoch
         self._tally["epoch"] = self.next_epoch
         self.start = mid_epoch or self.starts_at(self.next_epoch)

@@ -61,7 +61,6 @@ class EpochHandshake:
         self._least = self._judge([EpochForecast(*each) for each in forecasts.tolist()])
 
     def close(self) -> None:
-        """Merge what ranks have learned in an epoch that has ended on all of them."""
         if self._memory is not None:
             noted = self.group.gather(torch.tensor(self._memory.noted), "ends an epoch")
             self._memory.merge(self.group, noted.tolist())

@@ -46,7 +46,6 @@ class Rows(NamedTuple):
     plain: bool = False  # a training batch made without a draw
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
-        """Return rows `start` to `stop`, without copying tensors."""
         rows = slice(start, stop)
         return Rows(
             self.batch[rows] if is_keys(self.batch) else cut_rows(self.batch, layout, start, stop),
@@ -89,7 +88,6 @@ class BufferState(NamedTuple):
 
     @property
     def counted(self) -> "BufferState":
-        """The same queues of mere numbers of rows."""
         counts = self.candidates, self.rows
         waiting, chosen = ((Rows(None, count),) if count else () for count in counts)
         return BufferState(waiting, chosen)

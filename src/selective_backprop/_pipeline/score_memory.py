@@ -59,7 +59,6 @@ class ScoreMemory:
         self.epoch_scores: EpochScores | None = None  # of the latest epoch
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
-        """Return the scores known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by recorded losses, but none was recorded: take "
@@ -232,7 +231,6 @@ class EpochScores:
         return keys, scores if known else None
 
     def keep(self, keys: object) -> None:
-        """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 3
             self.exempt.append(keys)

@@ -41,7 +41,6 @@ class Source:
 
     @property
     def indexed(self) -> bool:
-        """Whether candidate batches can be paired with the indices that they were loaded by."""
         return self.attribute is not None
 
     @property
@@ -95,11 +94,9 @@ class Source:
 
     @property
     def draws_all(self) -> bool:
-        """Whether torch's own samplers draw each example of the data set once."""
         return _draws_once(getattr(self._indices, "sampler", None), self.examples)
 
     def is_shared_by(self, ranks: int) -> bool:
-        """Return whether torch's `DistributedSampler` gives each rank an equal shard."""
         sampler = getattr(self._indices, "sampler", self._indices)
         return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
 

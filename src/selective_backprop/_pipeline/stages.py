@@ -111,7 +111,6 @@ class Pipeline:
         self._finishing = False  # whether another rank has ended the epoch: no more is handed out
 
     def run(self, epoch: int, mid_epoch: EpochStart | None = None) -> Iterator[Rows]:
-        """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
         finish = partial(self._finish, batches) if self.needs.rescores else None
@@ -168,7 +167,6 @@ class Pipeline:
             self.lockstep.held, self.lockstep.drawn = on_device(held, self.setup.device), drawn
 
     def mid_epoch(self, start: EpochStart) -> EpochStart:
-        """Return how the running epoch began, as far as resuming at the cursor needs it."""
         begun = start._replace(stream=self.candidate_loader.stream)
         if self.memory is not None and (epoch_scores := self.memory.epoch_scores) is not None:
             exempt = torch.cat([NO_INDICES, *epoch_scores.exempt[: self.cursor.exempt]])

@@ -219,7 +219,6 @@ def open_in_order(loader: Any) -> Source:
 
 
 def _private(source: Source, indices: Any) -> Any:
-    """Return a copy of the user's loader that does not draw from the user's generator."""
     loader = source.copy_with(indices)
     # None makes it draw from the global random stream, which callers restore.
     object.__setattr__(loader, "generator", None)

@@ -123,7 +123,7 @@ class AbstractScorer(ABC):
 class Delegating(RunningScorer):
     """A base class for a running scorer that wraps another one, `inner`.
 
-    You write `score`; `learn`, `checked`, `agreement` and the saved state are the inner scorer's.
+    What you do not override is the inner scorer's, except `recall`, `ahead` and `begin`.
     """
 
     def __init__(self, inner: RunningScorer) -> None:
@@ -137,6 +137,9 @@ class Delegating(RunningScorer):
     @property
     def checked(self) -> int:
         return self.inner.checked
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self.inner.score(batch, indices)
 
     def learn(self, batch: Any) -> None:
         for part in self.parts:
@@ -170,7 +173,7 @@ def overrides(running: RunningScorer, name: str) -> bool:
     return own is not getattr(RunningScorer, name)
 
 
-def scorer_parts(scorer: object) -> Iterator[object]:
+def scorer_parts(scorer: Any) -> Iterator[Any]:
     """Yield a scorer, then each scorer that it wraps."""
     while scorer is not None:
         yield scorer

@@ -74,7 +74,6 @@ class Forward(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """One forward pass of the model; for the error norm, also the model's outputs."""
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
