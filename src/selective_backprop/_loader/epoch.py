@@ -46,7 +46,6 @@ class Epochs:
                 memory.close()
 
     def begin(self, epoch: "Epoch") -> Generator[Any]:
-        """Return the next epoch's batches, for an iterator that takes the place of earlier ones."""
         self.close()
         # A weak reference, so that a loop that breaks off frees the iterator and its workers.
         self._live = weakref.ref(epoch)

@@ -72,7 +72,6 @@ class EpochHandshake:
         return self._least.batches
 
     def foresee(self, start: EpochStart) -> int:
-        """Return the number of batches of a coming epoch, on every rank; TypeError if unknown."""
         if self._memory is not None:
             raise TypeError("the scores that other ranks remember are known once the epoch runs")
         if start.held or not self._setup.source.is_shared_by(self.group.size):

@@ -30,7 +30,6 @@ class GateFeed:
 
     @classmethod
     def of(cls, gate: RunningGate | None, scorer: AbstractScorer | None) -> "GateFeed | None":
-        """Return a gate's feed; None if the scores are not computed from the loop's outputs."""
         parts = list(scorer_parts(scorer))
         if gate is None or any(isinstance(part, Excess) for part in parts):
             return None

@@ -177,7 +177,6 @@ class PhasePlanner:
             selector.begin(self.progress.at(epoch, 0) or 0.0)
 
     def on_arrival(self, phase: Phase) -> Phase:
-        """Return the phase of a loaded batch, now that the gate knows the batches before it."""
         if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
             return Phase.PLAIN
         return phase

@@ -44,6 +44,7 @@ class Rows(NamedTuple):
     scores: Tensor | None = None
     weights: Tensor | None = None  # None if all weigh 1
     plain: bool = False  # a training batch made without a draw
+    features: Tensor | None = None  # `[row, feature]`, if the selector uses them
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
         rows = slice(start, stop)
@@ -53,6 +54,7 @@ class Rows(NamedTuple):
             None if self.indices is None else self.indices[rows],
             None if self.scores is None else self.scores[rows],
             None if self.weights is None else self.weights[rows],
+            features=None if self.features is None else self.features[rows],
         )
 
 

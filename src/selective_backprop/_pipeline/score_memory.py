@@ -211,7 +211,6 @@ class EpochScores:
         return rank_among(torch.empty(0) if self.known is None else self.known)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
-        """Return indices as a tensor, and their scores; None if all must be scored."""
         if not isinstance(keys, Tensor) or keys.is_floating_point():
             raise LoaderError(
                 "the sampler yields keys that are no whole numbers, but this strategy remembers "

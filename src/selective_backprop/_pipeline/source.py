@@ -77,7 +77,6 @@ class Source:
         return (min(size, examples - number * size) for number in range(batches))
 
     def count_kept(self, mask: np.ndarray) -> int | None:
-        """Return how many of an epoch's candidates a mask keeps; None if their order decides."""
         batches = self._indices
         sampler = batches.sampler if type(batches) is BatchSampler else None
         if _draws_once(sampler, len(mask)):
@@ -133,7 +132,6 @@ class Source:
         )
 
     def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
-        """Return a source of a subset alone, in batches of its own size or else `batch_size`."""
         if self.attribute != "batch_sampler":
             raise LoaderError(
                 f"a subset is drawn by index, but this loader yields {STREAM}. Give it a map-style "

@@ -32,7 +32,7 @@ from selective_backprop._pipeline.rows import (
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
-from selective_backprop.scorers._abstract import overrides, start_scorer
+from selective_backprop.scorers._abstract import overrides, split_scored, start_scorer
 
 
 class PipelineState(NamedTuple):
@@ -252,7 +252,7 @@ class Pipeline:
         gate, planned, rows = self.clock.gate, batch.phase, batch.rows
         phase = planned if gate is None else self.clock.on_arrival(planned)
         if gate is not None and phase is not planned and gate.probes():
-            gate.observe(self._score(batch))
+            gate.observe(self._score(batch)[0])
         if phase in SCORED:
             rows = self._judge(batch)
         elif self.needs.passes and not self.tally["scored"]:
@@ -262,7 +262,6 @@ class Pipeline:
         return phase, rows
 
     def _finish(self, batches: Generator[Rows]) -> None:
-        """Score what an epoch has left out that another rank has ended."""
         self._finishing = True
         if (draw := self.candidate_loader.draw) is not None:
             draw.stops = True
@@ -272,7 +271,8 @@ class Pipeline:
     def _judge(self, batch: CandidateBatch) -> Rows:
         if self.scorer is None:
             return batch.rows
-        rows = self.finite.pass_on(batch.rows._replace(scores=self._score(batch)))
+        scores, features = self._score(batch)
+        rows = self.finite.pass_on(batch.rows._replace(scores=scores, features=features))
         if rows.scores is None or not rows.count:
             return rows
         if self.clock.gate is not None:
@@ -284,12 +284,13 @@ class Pipeline:
             self.memory.writer.score(rows.indices, scores, self.cursor.epoch)
         return rows
 
-    def _score(self, batch: CandidateBatch) -> Tensor:
+    def _score(self, batch: CandidateBatch) -> tuple[Tensor, Tensor | None]:
         scorer, device, rows, begun = self.scorer, self.setup.device, batch.rows, batch.scores
         assert scorer is not None  # only called where there is one
         checked = scorer.checked if self.checks else 0
         with self.scoring():
-            scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
+            found = scorer.score(rows.batch, rows.indices) if begun is None else begun()
+            scores, features = split_scored(found, self.needs, rows.count)
             column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
                 scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
@@ -299,10 +300,11 @@ class Pipeline:
             if device is not None:
                 # Draws run on the rows' device; a model on several devices may score elsewhere.
                 scores = scores.to(device)
+                features = None if features is None else features.to(device)
         self.tally["scored"] += rows.count
         if self.checks:
             self.tally["checked"] += scorer.checked - checked
-        return scores
+        return scores, features if self.setup.terms.features else None
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while not self._finishing:

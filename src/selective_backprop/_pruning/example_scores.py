@@ -139,7 +139,6 @@ def score_examples(
     train: Train,
     models: int,
 ) -> ExampleScores:
-    """Average several models' scores; a scoring pass costs `passes` epochs of plain training."""
     models = check_whole("models", models)
     source = open_in_order(loader)
     sample = load_twice(source)[:1]

@@ -109,16 +109,19 @@ class _RunningForward(Unchanging, RunningScorer):
         # that torch's own loss functions compute from the model's outputs are not overwritten.
         self._new = isinstance(losses, ExampleLosses) and is_plainly_torchs(losses.loss_fn)
 
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+    def score(self, batch: Any, indices: RowIndices | None) -> Any:
         with (
             torch.no_grad(),
             kept_random_streams(self._device),
             self._kept.kept(evaluates=not self._training),
             uncached_autocast(self._device, self._dtype),
         ):
-            losses = self._losses(self._model, batch)
+            losses: Any = self._losses(self._model, batch)
+        losses, *features = losses if isinstance(losses, tuple) else (losses,)
         scores = check_losses(losses, None if indices is None else indices.shape[0])
-        return scores.clone() if scores.is_cuda and not self._new else scores
+        if scores.is_cuda and not self._new:
+            scores, *features = (each.clone() for each in (scores, *features))
+        return (scores, *features) if features else scores
 
 
 def error_norms(outputs: Any, targets: Any, ignored: int | None = None) -> Scores:
