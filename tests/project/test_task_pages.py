@@ -225,16 +225,6 @@ def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token(
 Margin, Gentle = NAMES["Margin"], NAMES["Gentle"]
 
 
-def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
-    scorer, _, selector = EXAMPLES[:3]
-    for code, first in (
-        (scorer, "class Margin(sb.scorers.AbstractScorer):"),
-        (selector, "class Gentle(sb.selectors.AbstractSelector):"),
-    ):
-        assert first in code.splitlines()
-        assert len(code.splitlines()) < 30
-
-
 def test_a_strategy_of_both_trains() -> None:
     torch.manual_seed(0)
     data = TensorDataset(*(part[: language.TRAINED] for part in language.digits()))

@@ -48,6 +48,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     """Print what runs show, draw the page (into a folder, all), and return all problems."""
     # The modules that compute and draw take longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared, read_histories
+    from selective_backprop_lab.analysis.facts import evaluation_note
     from selective_backprop_lab.analysis.findings import conclusion
     from selective_backprop_lab.analysis.summary import comparison_table
     from selective_backprop_lab.analysis.tables import escaped
@@ -72,8 +73,8 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
         write_report(comparison, page, histories=histories, problems=problems, axis=axis)
     beside = "." if alone else "; table.md and comparison.png are in the same folder."
     console.print(f"Open {page}{beside}", soft_wrap=True)
-    if todo:
-        console.print(f"Next: {todo}")
+    for said in filter(None, (evaluation_note(comparison), todo and f"Next: {todo}")):
+        console.print(said)
     return problems
 
 

@@ -28,10 +28,7 @@ class Stop:
     asked: int | None = None  # the number of the latest signal
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; a second Ctrl-C stops the process at once.
-
-        A second SIGTERM does not: `timeout` sends one to a process and another to its group.
-        """
+        """Note a signal; a second Ctrl-C stops at once, but no SIGTERM: `timeout` sends two."""
         again, self.asked = self.asked, number
         if again and number == signal.SIGINT:
             self.leave()

@@ -109,8 +109,7 @@ def test_advise_and_bench_measure_on_them(edit):
     assert {"kakurenbo", "data_to_edit:rule"} <= found["strategies"].keys()
     for name, said in (("half+averaging", "cannot time data_to_edit:half+"), ("timed", "epochs")):
         refused = run_command(f"{line}{name}", edit(0))
-        assert refused.status == 2
-        assert said in refused.text
+        assert (refused.status, said in refused.text) == (2, True)
 
 
 def test_a_rule_of_ones_own_trains_as_the_strategy_that_it_is_and_its_file_is_on_record(edit):
