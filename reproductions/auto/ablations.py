@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop.scorers import AbstractMemoryScorer, Needs
+from selective_backprop.scorers import AbstractScorer, Delegating, Needs, RunningScorer
 
 _USUAL: Any = sb.auto()
 _EVEN = math.log(2.0)  # up to this loss, no other class is likelier
@@ -22,15 +22,27 @@ def _kept(**changes: Any) -> sb.Strategy:
 
 
 @dataclass(frozen=True)
-class _Recovering(AbstractMemoryScorer):
+class _Recovering(AbstractScorer):
     @property
     def needs(self) -> Needs:
         return replace(_USUAL.scorer.needs, first=True)
 
+    def start(self, context: Any) -> RunningScorer:
+        return _Running(context)
+
+
+class _Running(Delegating):
+    def __init__(self, context: Any) -> None:
+        super().__init__(_USUAL.scorer.start(context))
+        self._keeping = replace(_USUAL.scorer, hopeless=0.0).start(context)
+
+    def score(self, batch: Any, indices: Any) -> Any:
+        return self.inner.score(batch, indices)
+
     def recall(self, ledger: Any, epoch: int) -> torch.Tensor | None:
-        wrong, usual = ledger.wrong_labels, _USUAL.scorer
+        wrong = ledger.wrong_labels
         drops = wrong is not None and wrong.is_clear
-        scores = (usual if drops else replace(usual, hopeless=0.0)).recall(ledger, epoch)
+        scores = (self.inner if drops else self._keeping).recall(ledger, epoch)
         newest, first = torch.tensor(ledger.recorded.on_host()[0][0]), ledger.recorded.first()
         met = (first > _EVEN) & newest.isfinite()
         if scores is None or (newest[met] <= _EVEN).double().mean() >= 0.5:
