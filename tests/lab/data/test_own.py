@@ -156,7 +156,7 @@ def test_what_are_no_examples_is_refused_with_what_was_found(returned, kind):
     ("name", "message"),
     [
         ("no_such_module_of_mine:load", "the data set .* cannot be imported: .* PYTHONPATH"),
-        ("json:no_such_function", "no_such_function in json is None, .* without arguments"),
+        ("json:no_such_function", "no_such_function in json is missing, .* without arguments"),
         ("mnist:load", "--root"),  # of the lab, whatever follows
         ("minst:5-9", "no data set 'minst'. Did you mean mnist"),
         (".mine:load", "no data set '.mine'"),
