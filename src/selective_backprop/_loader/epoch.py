@@ -38,7 +38,6 @@ class Epochs:
             live.close()
 
     def break_off(self) -> None:
-        """Leave the running epoch; its iterator is the original loader's, and goes on."""
         if self._state.start is not None:
             self._live = None
             self._state.leave()

@@ -40,7 +40,6 @@ class GateFeed:
         self._handed.append((weights, {}))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
-        """Take losses of a batch or a part; return of how many rows the gate was shown them."""
         weights = selection.weights
         for place, (whole, parts) in enumerate(self._handed if len(weights) else ()):
             rows = rows_of(weights, whole)

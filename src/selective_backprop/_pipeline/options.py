@@ -160,7 +160,6 @@ class PhasePlanner:
 
     @property
     def turns_between_epochs(self) -> bool:
-        """Whether in each epoch either all batches are selected from or none."""
         if not self.by_fraction:
             return True
         if (epochs := self.progress.epochs) is None:
