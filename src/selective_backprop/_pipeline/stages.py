@@ -59,7 +59,8 @@ class Pipeline:
         strategy, terms = setup.strategy, setup.terms
         self.together = setup.together  # first: what it refuses must not start
         gate, scorer, shape = strategy.schedule.gate, strategy.scorer, setup.shape
-        self.setup, self.needs = setup, setup.needs
+        self.setup, self.needs, self.uses_features = setup, setup.needs, terms.features
+        self.paired = self.needs.features  # whether the scorer returns features, used or not
         self.selector = strategy.selector.start(setup.context)
         self.scorer = None if scorer is None else start_scorer(scorer, setup.context)
         gate = None if gate is None else gate.start(setup.context)
@@ -290,7 +291,7 @@ class Pipeline:
         checked = scorer.checked if self.checks else 0
         with self.scoring():
             found = scorer.score(rows.batch, rows.indices) if begun is None else begun()
-            scores, features = split_scored(found, self.needs, rows.count)
+            scores, features = split_scored(found, rows.count) if self.paired else (found, None)
             column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
                 scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
@@ -304,7 +305,7 @@ class Pipeline:
         self.tally["scored"] += rows.count
         if self.checks:
             self.tally["checked"] += scorer.checked - checked
-        return scores, features if self.setup.terms.features else None
+        return scores, features if self.uses_features else None
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while not self._finishing:

@@ -34,7 +34,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, split_scored, start_scorer
+from selective_backprop.scorers._abstract import AbstractScorer, split_scored, start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
@@ -133,7 +133,8 @@ class SelectiveStep:
         context = Context(batch_size, WINDOW, model, *found, self._device, rate=rate)
         self._built = {"strategy": repr(strategy), "rank": ranks.rank, "ranks": ranks.size}
         self._scorer = None if scorer is None else start_scorer(scorer, context)
-        self._selector, self._needs = strategy.selector.start(context), strategy.needs or Needs()
+        self._selector = strategy.selector.start(context)
+        self._paired = scorer is not None and scorer.needs.features
         self._layout = Layout(check_paths("whole", whole))
         self._guard = FiniteGuard(policy, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
@@ -237,7 +238,7 @@ class SelectiveStep:
             return None, None
         with nullcontext() if self._reuse is None else self._reuse.recording(candidates):
             found = self._scorer.score(batch, None)
-            scores, features = split_scored(found, self._needs, candidates)
+            scores, features = split_scored(found, candidates) if self._paired else (found, None)
             scores = check_losses(scores, candidates).detach()
         if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # ranks send float32, and half precision would tie many scores

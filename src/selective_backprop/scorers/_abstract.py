@@ -194,10 +194,8 @@ def check_inner(scorer: Any) -> None:
         )
 
 
-def split_scored(found: Any, needs: Needs, count: int) -> tuple[Any, Tensor | None]:
-    """Return what `score` returned for `count` candidates as scores and features, if any."""
-    if not needs.features:
-        return found, None
+def split_scored(found: Any, count: int) -> tuple[Any, Tensor]:
+    """Return the scores and features that `score` returned for `count` candidates."""
     scores, features = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != count:
         shape = getattr(features, "shape", None)
