@@ -2,13 +2,15 @@
 
 import random
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import fixture_language as language
+import numpy as np
 import pytest
 import torch
-from fixture_extend import DOCS, EXAMPLES, MODULES, NAMES, names_of
-from fixture_loaders import Numbered, select
+from fixture_extend import DIVERSE, DOCS, EXAMPLES, MODULES, NAMES, names_of
+from fixture_loaders import Numbered
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
@@ -244,16 +246,6 @@ def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token(
 Margin, Gentle = NAMES["Margin"], NAMES["Gentle"]
 
 
-def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
-    scorer, _, selector = EXAMPLES[:3]
-    for code, first in (
-        (scorer, "class Margin(sb.scorers.AbstractScorer):"),
-        (selector, "class Gentle(sb.selectors.AbstractSelector):"),
-    ):
-        assert first in code.splitlines()
-        assert len(code.splitlines()) < 30
-
-
 def test_a_strategy_of_both_trains() -> None:
     torch.manual_seed(0)
     data = TensorDataset(*(part[: language.TRAINED] for part in language.digits()))
@@ -290,17 +282,49 @@ def test_who_gives_losses_alone_has_no_margins() -> None:
         sb.SelectiveLoader(DataLoader(Numbered(40), 8), nn.Identity(), None, strategy, **losses)
 
 
-def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:
-    data = Numbered(40)
-    scorer = NAMES["EveryOther"](sb.scorers.Forward())
-    strategy = sb.Strategy("every other", scorer, sb.selectors.Top(1 / 4))
-    loader = select(DataLoader(data, 8), strategy, batch_size=2)
-    scored, read = [], []
+def spanning(logits, labels, missed) -> tuple[list[int], np.ndarray]:
+    """The four rows that span the sum of gradients best, greedily, and what they miss of it."""
+    gradients = (logits.softmax(1) - functional.one_hot(labels, 9)).double().numpy()
+    rest, chosen = gradients.sum(0) + missed, []
     for _ in range(4):
-        before = loader.stats
-        data.reads.zero_()
-        list(loader)
-        scored.append(loader.stats.since(before).scored)
-        read.append(int(data.reads.sum()))
-    assert scored == [40, 0, 40, 0]
-    assert read == [40, 10, 40, 10]
+        chosen.append(int(np.argmax(np.abs(gradients @ rest) * ~np.isin(range(12), chosen))))
+        basis = gradients[chosen].T
+        rest = rest - basis @ np.linalg.pinv(basis) @ rest
+    return sorted(chosen), rest
+
+
+@pytest.mark.parametrize("loads", [12, 5])
+def test_rows_of_a_window_are_chosen_together_and_remembered(loads) -> None:
+    torch.manual_seed(0)
+    data, missed = TensorDataset(torch.randn(36, 9), torch.arange(36) % 9), 0.0
+    loss_fn, net = nn.CrossEntropyLoss(), nn.Identity()
+    options = {"batch_size": 4, "with_selection": True}
+    loader = sb.SelectiveLoader(DataLoader(data, loads), net, loss_fn, DIVERSE, **options)
+    step = sb.SelectiveStep(net, loss_fn, DIVERSE, nonfinite="skip")
+    chosen = [selection.indices.tolist() for _, selection in loader]
+    for number, rows in enumerate(chosen):
+        logits, labels = data[12 * number : 12 * (number + 1)]
+        expected, missed = spanning(logits, labels, missed)
+        assert rows == [12 * number + row for row in expected]
+        lost = (
+            torch.cat([logits.new_full((1, 9), torch.nan), logits]),
+            torch.cat([labels[:1], labels]),
+        )
+        assert step(lost).rows.tolist() == [1 + row for row in expected]
+    assert len(chosen) == 3
+
+
+class Bare(NAMES["Gradients"]):
+    start = sb.scorers.Forward().start
+
+
+def test_features_that_are_missing_are_refused() -> None:
+    scorer, diverse = NAMES["Gradients"](), NAMES["Diverse"]()
+    for other in (sb.scorers.Forward(), sb.scorers.Recorded(), None):
+        with pytest.raises(sb.ConfigurationError, match=r"features|needs a scorer"):
+            sb.Strategy("diverse", other, diverse)
+    with pytest.raises(sb.ConfigurationError, match="returns features"):
+        sb.scorers.Stale(scorer)
+    step = sb.SelectiveStep(nn.Identity(), nn.CrossEntropyLoss(), replace(DIVERSE, scorer=Bare()))
+    with pytest.raises(sb.LossError, match=r"features of 3 .* shape None"):
+        step((torch.randn(3, 2), torch.tensor([0, 1, 0])))

@@ -119,7 +119,6 @@ def _draws_early(strategy: Strategy) -> bool:
 
 
 def warn_of_sampler(setup: Setup) -> None:
-    """Warn if batches join what the user's sampler keeps apart, or all ranks draw everything."""
     strategy, source, shape, ranks = setup.strategy, setup.source, setup.shape, setup.ranks
     remembers = setup.needs.remembers
     if remembers and ranks.size > 1 and ranks.rank == 0 and source.draws_all:

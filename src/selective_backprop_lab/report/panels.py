@@ -35,15 +35,9 @@ LEADERS = 5  # number of curves to show if there are too many arms
 _LOG_FROM = 4.0  # an axis is logarithmic if the highest mean error is this many times the lowest
 _FAR = 4.0  # times the distance from the lowest to the third quartile; values beyond are cut off
 PHASE_COLOURS = {  # in the order of the work; brown is selection, blue is training
-    "prepare": "#5e4b3c",
-    "load": "#dddbe0",
-    "score": "#ab8d73",
-    "select": "#7f644e",
-    "forward": "#b2b6d2",
-    "backward": "#7e84ad",
-    "step": "#585d83",
-    "other": "#e9e7ec",
-}
+    "prepare": "#5e4b3c", "load": "#dddbe0", "score": "#ab8d73", "select": "#7f644e",
+    "forward": "#b2b6d2", "backward": "#7e84ad", "step": "#585d83", "other": "#e9e7ec",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from selective_backprop_lab.analysis.estimates import (
     estimate,
     holm,
     is_above,
-    is_below,
     opposite,
     seeds_to_find,
     t_quantile,
@@ -107,5 +106,4 @@ HOLDS, FAILS, OPEN = Verdict
 )
 def test_a_claim_is_judged_by_where_its_interval_lies(found, limit, above, below):
     assert is_above(found, limit) is above
-    assert is_below(found, limit) is below
     assert opposite(above) is below

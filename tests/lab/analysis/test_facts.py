@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_comparison, fixture_run, fixture_seeds
 
-from selective_backprop_lab.analysis.facts import facts, headline, notes
+from selective_backprop_lab.analysis.facts import evaluation_note, facts, headline, notes
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,13 @@ def test_what_each_length_of_a_group_spent_on_preparing_is_said_as_a_mean_over_f
         note.split(" of its ")[0] for note in notes(fixture_comparison(runs)) if "preparing" in note
     ]
     assert told == ["el2n @ 9: 2.5", "el2n @ 3: 0.25"]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(2.0, ""), (3.0, "Testing took 38%")])
+def test_that_testing_took_over_a_third_of_the_time_is_said(seconds, said):
+    run = fixture_run()  # four evaluations in 20 s of training
+    points = [replace(each, overhead=9.0 + i * seconds) for i, each in enumerate(run.points)]
+    assert evaluation_note(fixture_comparison([replace(run, points=tuple(points))]))[:16] == said
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,12 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_five_seeds(
     assert alone.settings == StrategyOptions(rate=1 / 3, warmup=1 / 20)
 
 
+def test_by_default_no_more_is_tested_than_trained_on_but_at_least_four_times(plans):
+    lines = {"budget 1 --budget 2": 10, "epochs 1": 5, "budget 0.1": 4, "budget 9s": 20}
+    found = {line: {plan.evaluations for plan in plans(f"compare --{line}")} for line in lines}
+    assert found == {line: {number} for line, number in lines.items()}
+
+
 @pytest.mark.parametrize(
     ("line", "lengths"),
     [
@@ -179,7 +185,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_what_it_says_and_nothing_else(plans, option):
-    (plain,), (made,) = plans("train"), plans(f"train {option}")
+    (plain,), (made,) = plans("train"), plans(f"train --evaluations 20 {option}")
     assert flat(asdict(made)) == flat(asdict(plain)) | OPTIONS[option]
 
 

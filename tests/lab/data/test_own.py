@@ -141,7 +141,7 @@ def test_what_are_no_examples_is_refused_with_what_was_found(returned, kind):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("json:no_such_function", "no_such_function in json is None, .* without arguments"),
+        ("json:no_such_function", "no_such_function in json is missing, .* without arguments"),
         ("mnist:load", "--root"),  # of the lab, whatever follows
     ],
 )

@@ -70,7 +70,7 @@ def test_the_users_own_net_is_made_by_its_import_path():
         ("resnet", "no model 'resnet'.*linear, .*resnet18"),
         ("no_such_module_at_all:net", "no_such_module_at_all.* PYTHONPATH"),
         ("my_broken_nets_for_tests:net", "no_such_package_at_all"),
-        ("my_nets_for_tests:missing", "missing in my_nets_for_tests is None"),
+        ("my_nets_for_tests:missing", "missing in my_nets_for_tests is missing"),
         ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
         ("my_nets_for_tests:of_nothing", r"is a str, not a torch\.nn\.Module"),
         ("my_nets_for_tests:of_seven", r"cannot run on inputs of .*1, 8, 8\): RuntimeError: mat1"),

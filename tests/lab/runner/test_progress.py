@@ -36,7 +36,7 @@ WHOLE = fixture_point(1.0, 5.25, candidates=600, trained=400, **SPENT)
 def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done():
     one, other = two_plans()
     lines = watch([one, other], [(one, HALF), (other, HALF), (one, WHOLE), (other, WHOLE)])
-    said = "error 5.25 %, rate 67 %, cost 1.80 passes, 1.5 CPU s, 1,234 updates"
+    said = "error 5.25 %, rate 67 %, cost 1.80 passes, 1.5 CPU s, 1,234 updates, evaluations: 2"
     assert lines == [f"traditional, seed 0: {said}, about 2 s left", f"low-k, seed 0: {said}"]
     text = replace(one, recipe=replace(one.recipe, data="source-bytes"), limit=None)
     (line,) = watch([text], [(text, HALF), (text, replace(WHOLE, test_loss=2.0 * math.log(2)))])
