@@ -106,44 +106,26 @@ def epochs(rows: Rows) -> Found:
     return f"{what.format(**rows[0])} · wall clock, interleaved rounds", lines
 
 
-def ratios(rows: Rows) -> Found:
-    """Show how long variants take relative to the first one, a column for each measure."""
-    columns: dict[str, dict[str, str]] = {}
-    for row in rows:
-        name, _, measure = row["quantity"].rpartition(", ")
-        arm, _, first = name.partition(" / ")
-        cell = spread(row, 2) if first else f"{row['median']:,.1f} {row['unit']}"
-        columns.setdefault(measure, {})[arm] = cell
-    arms = dict.fromkeys(arm for column in columns.values() for arm in column)
-    lines = ([arm, *(column.get(arm, "") for column in columns.values())] for arm in arms)
-    return "wall clock, interleaved rounds", table(" | ".join(["", *columns]), lines)
-
-
 def rollouts(rows: Rows) -> Found:
+    """Show what each way of sampling takes, or how much more than the first way, by task."""
     rows = sorted(rows, key=lambda row: row["seed"])
+    tasks, arms = each_of(rows, "task"), each_of(rows, "arm")
 
-    def cells(task: str, arm: str) -> Sequence[str]:
-        plain, runs = (where(rows, task=task, arm=each) for each in (rows[0]["arm"], arm))
+    def cells(arm: str) -> Iterable[str]:
+        yield arm
+        for task in tasks:
+            plain, runs = (where(rows, task=task, arm=each) for each in (arms[0], arm))
+            yield mean(runs, "rows")
+            for key, scale in (("tokens", 1e-3), ("cpu_seconds", 1.0)):
+                pairs = zip(runs, plain, strict=True)
+                more = estimate([scale * (a[key] - b[key]) for a, b in pairs])
+                more = with_interval(more, signed=True)
+                yield mean(runs, key, ".1f", scale) if arm == arms[0] else more
 
-        def more(key: str, scale: float = 1.0) -> str:
-            pairs = zip(runs, plain, strict=True)
-            return with_interval(
-                estimate([scale * (a[key] - b[key]) for a, b in pairs]), signed=True
-            )
-
-        solved = f"{sum(run['solved'] for run in runs)} of {len(runs)}"
-        generated = mean(runs, "tokens", ".1f", 1e-3), more("tokens", 1e-3)
-        trained = mean(runs, "passes"), mean(runs, "rows")
-        seconds = mean(runs, "cpu_seconds", ".1f"), more("cpu_seconds")
-        return task, arm, f"{runs[0]['lr']:g}", solved, *generated, *trained, *seconds
-
-    heads = (
-        "task | sampling | learning rate | solved | thousands of tokens generated | more than the "
-        "first | rows for old log-probabilities | rows trained on | CPU seconds | more than the "
-        "first"
-    )
-    lines = (cells(task, arm) for task in each_of(rows, "task") for arm in each_of(rows, "arm"))
-    return "three digits, until a mean reward of 0.95 · 95 % intervals", table(heads, lines)
+    shown = "rows trained on", "thousands of tokens, or more", "CPU s, or more"
+    heads = " | ".join(["sampling", *(f"{task}: {what}" for task in tasks for what in shown)])
+    solved = f"solved in {sum(run['solved'] for run in rows)} of {len(rows)} runs"
+    return f"three digits, {solved} · 95 % intervals", table(heads, map(list, map(cells, arms)))
 
 
 def choice(rows: Rows) -> Found:
@@ -164,16 +146,6 @@ def choice(rows: Rows) -> Found:
         "the last {history:,} losses remembered, {coin_seeds} seeds"
     )
     return what.format(**rows[0]), table(heads, map(cells, grouped(rows, "beta")))
-
-
-def exchange(rows: Rows) -> Found:
-    heads = "ranks | a message, ms | between steps, ms: alone | with others | overlap=True"
-    what = "gloo, one machine · windows of {window} · steps that sleep {step:.1f} s · wall clock"
-    lines = (
-        [str(own[0]["ranks"]), *(spread(row, 1, 1e3) for row in (own[1], *own[3:]))]
-        for own in grouped(rows, "ranks")
-    )
-    return what.format(**rows[-1]), table(heads, lines)
 
 
 def traits(rows: Rows) -> Found:
@@ -220,28 +192,6 @@ def copies(rows: Rows) -> Found:
         heads += f" | {kind} copies: found of those made | right of those found"
     size = max(row["examples"] for row in rows if "made" in row)
     what = f"one thread · copies made in {size:,} examples"
-    return what, table(heads, map(cells, grouped(rows, "data")))
-
-
-def frequent(rows: Rows) -> Found:
-    seeds, arms = sorted(each_of(rows, "seed")), each_of(rows, "arm")
-
-    def best(own: Rows) -> str:
-        def errors(rate: float, among: Sequence[int]) -> list[float]:
-            return [row["median"] for row in where(own, rate=rate) if row["seed"] in among]
-
-        rate = min(each_of(own, "rate"), key=lambda each: fmean(errors(each, seeds[:3])))
-        return f"{with_interval(estimate(errors(rate, seeds[3:])))} ({rate:g})"
-
-    def cells(own: Rows) -> Sequence[str]:
-        counts = (f"{own[0][key]:,}" for key in ("examples", "kept", "conflicts"))
-        return own[0]["data"], *counts, *(best(where(own, arm=arm)) for arm in arms)
-
-    heads = f"data | examples | kept | conflicts | trained on {' | '.join(arms)}"
-    tested = ", ".join(map(str, seeds[3:]))
-    what = (
-        f"test error in % (learning rate) · perceptron, {rows[0]['passes']} passes · seeds {tested}"
-    )
     return what, table(heads, map(cells, grouped(rows, "data")))
 
 
@@ -312,35 +262,6 @@ def noise(rows: Rows) -> Found:
     return what, table(heads, map(cells, grouped(rows, "data", "net", "smoothing")))
 
 
-def rare(rows: Rows) -> Found:
-    def cells(own: Rows, groups: Sequence[str], classes: str) -> Sequence[str]:
-        counts = [run["likely"][group] for run in own for group in groups]
-        sums = {kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]}
-        wrong, right = (sum(column) for column in zip(*sums.values(), strict=True))
-        called, suspected = sums["wrong"], [wrong - sums[""][0], right - sums[""][1]]
-        others = [suspected[i] - called[i] for i in (0, 1)]
-        parts = [(suspected[1], right), (called[1], right), (called[0], wrong)]
-        parts += [(each[0], sum(each)) for each in (called, others)]
-        shares = (f"{100 * part / whole:.0f}" if whole else "–" for part, whole in parts)
-        name = "{data}, {net}, {noise:.0%} wrong".format(**own[0])
-        return name, classes, f"{wrong:,} · {right:,}", *shares
-
-    heads = (
-        "data | classes | wrong · right labels | of the right: suspected | called wrong | of the "
-        "wrong: called wrong | of what is called wrong: wrong | of the other suspects: wrong"
-    )
-    equal = [([*GROUPS], "all, equal sizes")]
-    lines = [
-        cells(own, groups, classes)
-        for own in grouped(where(rows, arm="traditional"), "data", "net", "skew", "noise")
-        for groups, classes in (
-            [([key], name) for key, name in GROUPS.items()] if own[0]["skew"] else equal
-        )
-    ]
-    what = "traditional training, unequal sizes: skew 1.5 · shares in %, seeds together"
-    return what, table(heads, lines, (0, 1))
-
-
 def files_of(path: str) -> list[str]:
     """Return the files that a path names: `a{b,c}d` stands for `abd` and `acd`."""
     before, _, rest = path.partition("{")
@@ -385,7 +306,7 @@ def made_by(commands: Iterable[str]) -> str:
 
 
 KINDS: tuple[Callable[[Rows], Found], ...] = (
-    *(gates, small, rollouts, choice, epochs, ratios, exchange, traits, audit, issues),
-    *(copies, noise, rare, frequent),
+    *(gates, small, rollouts, choice, epochs, traits, audit, issues),
+    *(copies, noise),
 )
 TABLES = {kind.__name__: partial(written, kind) for kind in KINDS}

@@ -17,7 +17,7 @@ MARK = "<!-- What follows is written by docs/commands.py: change the command, no
 
 
 def describe(app: typer.Typer) -> str:
-    """Return what every command does and takes, and a table of all options, each once.
+    """Return what every command does and takes, and which options each has, each once.
 
     Raises:
         ValueError: if a command, an option or an argument does not say what it is for.
@@ -28,18 +28,20 @@ def describe(app: typer.Typer) -> str:
     for name, command in commands.items():
         if not command.help:
             raise ValueError(f"the command {name} does not say what it does")
-        names, said = [f"- **{name}**"], [command.help]
+        names = [f"- **{name}**"]
         for each in command.params:
             shown, meaning = _parameter(name, each)
             if each.param_type_name == "argument":
                 names.append(shown)
-                said.append(f"{shown}: {meaning}")
             else:
                 takers.setdefault((shown, meaning), []).append(name)
-        lines.append(_wrapped(f"{' '.join(names)}: {' '.join(said)}"))
-    lines += ["", "## All options", "", "| option | of | meaning |", "| :-- | :-- | :-- |"]
-    own_first = sorted(takers.items(), key=lambda option: len(option[1]) > 1)
-    lines += [f"| {shown} | {', '.join(of)} | {said} |" for (shown, said), of in own_first]
+        first = re.split(r"\.\s|\.$", command.help)[0]
+        lines.append(_wrapped(f"{' '.join(names)}: {first}."))
+    lines += ["", "`selective-backprop COMMAND --help` says more, and what each option means:", ""]
+    groups: dict[str, list[str]] = {}
+    for (shown, _), of in takers.items():
+        groups.setdefault(", ".join(of), []).append(shown)
+    lines += [_wrapped(f"- **{of}**: {', '.join(shown)}") for of, shown in groups.items()]
     return "\n".join([*lines, ""])
 
 
@@ -59,7 +61,7 @@ def _parameter(command: str, each: Any) -> tuple[str, str]:
     value = "" if is_argument or each.is_flag else f" {each.metavar}"
     if "None" in value:
         raise ValueError(f"{command} {names[0]} does not say what its value stands for: metavar=")
-    shown = ", ".join(f"`{name}{value}`".replace("|", "\\|") for name in names)
+    shown = ", ".join(f"`{name}{value}`" for name in names)
     return shown, _coded(each.help + _default(each))
 
 

@@ -187,11 +187,8 @@ _STALE = {
     "epochs=3, spread=True": sb.stale_sb(_THIRD, epochs=3, spread=True),
 }
 PICTURES: dict[str, Callable[[Figure], None]] = {
-    "random-backprop": _rastered(_BLUE, own=sb.random_backprop(_THIRD)),
-    "random-scored": _rastered(_BLUE, own=sb.random_scored(_THIRD)),
     "selective-backprop": _selective_backprop,
     "stale-sb": _rastered(_GREEN, **_STALE),
-    "recorded-sb": _rastered(_ORANGE, own=sb.recorded_sb(_THIRD)),
     "kakurenbo": _rastered(_ORANGE, own=sb.kakurenbo()),
     "auto": _auto,
     "auto-given-up": _given_up,

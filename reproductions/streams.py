@@ -214,8 +214,9 @@ def run_streams(
 
 
 def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
-    """Return what each strategy reads, costs and gains on each stream."""
+    """Return what each strategy gains on each stream, and its share of plain training's cost."""
     rows, shown = list[list[str]](), list[pd.DataFrame]()
+    first, *others = ARMS
     for stream in streams.values():
         records = Records(stream, folder)
         best = {arm: records.rate(arm) for arm in ARMS}
@@ -225,19 +226,18 @@ def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
             continue
         ends = runs.pivot(index="seed", columns="arm", values=stream.unit)
         ends = ends / math.log(2.0) if stream.unit == "loss" else ends
-        there = [arm for arm in ARMS if arm in ends]
-        gains = {arm: estimate([*(ends[arm] - ends[there[0]]).dropna()]) for arm in there[1:]}
+        there = [arm for arm in others if arm in ends]
+        gains = {arm: estimate([*(ends[arm] - ends[first]).dropna()]) for arm in there}
         sides = dict(zip(gains, holm([*gains.values()]), strict=True))
         shown.append(runs)
-        for arm in there:
-            said = with_interval(gains[arm], signed=True) if arm in gains else ""
-            said = f"**{said}**" if sides.get(arm) in ("lower", "higher") else said
-            mean = [f"{runs[runs.arm == arm][name].mean():,.0f}" for name in ("rows", "cost")]
-            error = with_interval(estimate([*ends[arm].dropna()]))
-            title = "" if arm in gains else stream.title
-            rows.append([title, arm, *mean, f"{best[arm]:g}", error, said])
+        costs = runs.groupby("arm").cost.mean() / runs[runs.arm == first].cost.mean()
+        cells = {first: with_interval(estimate([*ends[first].dropna()]))}
+        for arm, gain in gains.items():
+            bold = "**" * (sides[arm] in ("lower", "higher"))
+            cells[arm] = f"{bold}{with_interval(gain, signed=True)}{bold} ({costs[arm]:.0%})"
+        rows.append([stream.title, *(cells.get(arm, "–") for arm in ARMS)])
     every = pd.concat(shown)
     machines, code = map(machine_of, every.hardware), listed(every.code_version.unique())
     said = f"{seeds_of(sorted({*every.seed}))} · {listed(dict.fromkeys(machines))} · code {code}"
-    head = ("stream, cost", "strategy", "rows read", "cost", "learning rate", "error", "gain")
+    head = ("stream, cost", f"error of {first}", *(f"{arm}: gain (cost)" for arm in others))
     return Table(head, rows, escaped(f"seeds {said}"))

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from reproductions.auto.ablations import ABLATIONS
+from reproductions.rules import COMPARED
 from selective_backprop_lab.analysis.queries import BASELINE, counted, last_tenth
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
@@ -66,8 +67,13 @@ EASY = (
 )
 """Selection where most examples are easy, and what a person would do with such data."""
 PARTS = tuple(f"reproductions.auto.ablations:{name}" for name in ABLATIONS)
+RULES = (
+    *(arm for arm in ARMS if arm != "kath18-loss"),
+    *(NULL, *(f"reproductions.rules.{name}:{name}" for name in COMPARED)),
+)
+"""Rules of other papers, beside those of the package."""
 ORDER = tuple(
-    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY))
+    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY, *RULES))
 )
 """All strategies of the study, as tables have them."""
 TUNING_SEEDS = range(900, 906)  # that nothing else has
@@ -299,6 +305,7 @@ _STAGES = {
     "nets": ("Three nets", 1000, SMOOTHED),
     "easy": ("Mostly easy data", 1400, EASY),
     "parts": ("The parts of auto", 1700, (BASELINE, OURS, *PARTS)),
+    "rules": ("Rules of other papers", 1800, RULES),
 }
 STAGES: Mapping[str, Stage] = {
     name: Stage(title, tuple(_made(**row) for row in _ROWS[name]), first_seed, arms)

@@ -145,7 +145,8 @@ def by_job(results: Sequence[Results]) -> Table:
             more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
             cells = (_in_bold(jobs.get(title)) for jobs in found.values())
             rows.append((f"{title}{unit}", best, *cells, *more))
-    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *found)
+    names = map(_short, found)
+    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *names)
     head += (f"{OURS}, as classes come", "passes")
     if rows:
         sums = (", ".join(_counted([*jobs.values()])[1:]) for jobs in found.values())
@@ -174,7 +175,7 @@ def by_kind(results: Sequence[Results]) -> Table:
 
 def counts(results: Sequence[Results]) -> Table:
     """Return in how many jobs each strategy gains, is level and loses."""
-    rows = [(arm, *tallied(results, arm)) for arm in _arms(results)]
+    rows = [(_short(arm), *tallied(results, arm)) for arm in _arms(results)]
     return Table(("strategy", *HEAD), rows, "Jobs in which each strategy gains, is level and loses")
 
 
@@ -268,6 +269,10 @@ def _arms(results: Sequence[Results]) -> list[str]:
     if there & {*THINNINGS}:  # only the best of them is shown
         there = there - {*THINNINGS} | {THINNED}
     return [arm for arm in protocol.ORDER if arm in there and arm != BASELINE]
+
+
+def _short(arm: str) -> str:
+    return arm.rpartition(":")[2]  # of an import path
 
 
 def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:

@@ -51,9 +51,9 @@ def find_object(name: str, *, kind: str, needed: str, also: tuple[type, ...] = (
         ) from error
     found = getattr(module, attribute, None)
     if not callable(found) and not isinstance(found, also):
+        there = repr(found)[:80] if hasattr(module, attribute) else "missing"
         raise sb.ConfigurationError(
-            f"{attribute} in {module_name} is {found!r:.80}, but the {kind} {name!r} needs "
-            f"{needed} there"
+            f"{attribute} in {module_name} is {there}, but the {kind} {name!r} needs {needed} there"
         )
     return found
 

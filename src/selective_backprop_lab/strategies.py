@@ -42,6 +42,7 @@ class StrategyOptions:
     # Fraction of the run for which these models, or a reference model on its half of the data, are
     # trained. It is small, because EL2N and GraNd are scores of young models.
     young: float = 0.1
+    epochs: int | None = None  # of the run; None if its length is in passes or seconds
 
     def __post_init__(self) -> None:
         for name, fits, wanted in (
@@ -274,6 +275,7 @@ STRATEGIES: Mapping[str, LabStrategy] = {
 }
 
 BOUNDS = ("reseeded", "oracle")  # for all other strategies; nobody would use them
+TIMED = ("random-backprop", "recorded-sb", "selective-backprop")  # by `bench`, unless told
 DEFAULT_STRATEGIES = "traditional,random-backprop,random-scored,selective-backprop,auto"
 
 
@@ -300,19 +302,19 @@ def _own(path: str) -> LabStrategy:
     found = find_object(path, kind="strategy", needed=needed, also=(sb.Strategy,))
     if isinstance(found, sb.Strategy):
         return _arm(lambda given: found)
-    known = [each.name for each in fields(StrategyOptions)]
-    parameters = inspect.signature(found).parameters
-    options = [name for name in parameters if name in known]
-    for name, each in parameters.items():
-        open_ended = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        if name not in known and each.default is each.empty and not open_ended:
-            raise sb.ConfigurationError(
-                f"the strategy {path!r} asks for {name}, but can have only {', '.join(known)}; "
-                "give other parameters a default"
-            )
+    known, signature = [each.name for each in fields(StrategyOptions)], inspect.signature(found)
+    options = [name for name in signature.parameters if name in known]
 
     def make(given: StrategyOptions) -> sb.Strategy:
-        made = found(**{name: getattr(given, name) for name in options})
+        values = {name: value for name in options if (value := getattr(given, name)) is not None}
+        try:
+            signature.bind(**values)
+        except TypeError as error:
+            raise sb.ConfigurationError(
+                f"the strategy {path!r}: {error}. It can have {', '.join(known)} (only with "
+                "--epochs); give other parameters a default"
+            ) from error
+        made = found(**values)
         if not isinstance(made, sb.Strategy):
             raise sb.ConfigurationError(
                 f"the strategy {path!r} is {made!r:.80}, not an sb.Strategy; return one"

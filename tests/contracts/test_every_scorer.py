@@ -15,6 +15,10 @@ from torch import nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from reproductions.rules.ies import Unmastered
+from reproductions.rules.rs2 import LeastVisited
+from reproductions.rules.seta import InWindow
+from reproductions.rules.srd import Shrinking
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.strategies._auto.rule import Unlearned
 
@@ -54,7 +58,8 @@ SCORERS = [
     sb.scorers.Stale(sb.scorers.Forward(), 3, True),
 ]
 PIPELINED = sb.experimental.Pipelined(sb.scorers.Forward(), 4)
-ALL = SCORERS + fixture_extend.SCORERS
+RULES = [Unmastered(1e-3), LeastVisited(), InWindow(0.9, 5, 0.9), Shrinking(0.99)]
+ALL = SCORERS + fixture_extend.SCORERS + RULES
 every_scorer = pytest.mark.parametrize(
     "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr
 )

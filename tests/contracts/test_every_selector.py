@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
+from reproductions.rules.dbpd import Unsure
+from reproductions.rules.orderdp import RandomThenTop
 
 SELECTORS = [
     sb.selectors.Everything(),
@@ -39,10 +41,11 @@ SELECTORS = [
     sb.selectors.Confident(0.3, correction=1.0),
     sb.selectors.Confident(0.1, correction=0.0),
 ]
-ALL = SELECTORS + fixture_extend.SELECTORS
+RULES = [Unsure(0.7), RandomThenTop(0.8, 0.375)]
+ALL = SELECTORS + fixture_extend.SELECTORS + RULES
 BATCH = 16
 
-WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide)
+WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide, Unsure)
 
 BIASED_ON_PURPOSE = {
     sb.selectors.Percentile(3): "it prefers high scores",

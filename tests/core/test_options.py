@@ -138,7 +138,7 @@ TAKES: Table = {
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.
 GIVEN = {
-    *("Advice", "Agreement", "ClassVisits", "Copies", "DataTraits"),
+    *("Advice", "Agreement", "ClassVisits", "Copies", "DataTraits", "Delegating"),
     *("ExampleScores", "in_memory_loader", "Look", "Observations", "ScoreStats", "SelectedLosses"),
     *("Selection", "Stats", "StepStats", "Suspects", "WrongShare"),
 }
@@ -225,7 +225,7 @@ def test_the_numbers_that_an_adapter_takes_are_known(framework):
     found = {(each.__name__, name) for each in things if callable(each) for name in numeric(each)}
     known = {("LightningLoader", "batch_size"), ("LightningLoader", "pad")}
     known |= {("SelectiveTrainer", "pad")}
-    ours = ("keep", "pass_rate", "refills")
+    ours = ("keep", "pass_rate", "refills", "replay", "replay_age")
     trainers = ("NonzeroRollouts", "NonzeroGRPOTrainer", "NonzeroRLOOTrainer")
     assert found <= known | {(trainer, option) for trainer in trainers for option in ours}
 

@@ -3,6 +3,8 @@
 import math
 from dataclasses import fields
 
+import pytest
+
 import selective_backprop as sb
 
 
@@ -24,3 +26,24 @@ def test_the_rate_of_an_epoch_counts_rows_that_waited_and_not_those_that_wait():
     assert later.since(first).waiting == -1
     assert math.isnan(sb.Stats().rate)
     assert math.isnan(sb.Stats(candidates=5, waiting=5).rate)
+
+
+@pytest.mark.parametrize(
+    ("stats", "said"),
+    [
+        (sb.Stats(), "before the first epoch"),
+        (sb.Stats(0), "up to epoch 1: 0 of 0 trained on, 0 batches"),
+        (
+            sb.Stats(1, 8985, kept=5445, batches=1),
+            "up to epoch 2: 5,445 of 8,985 trained on (61 %), 1 batch",
+        ),
+        (
+            sb.Stats(0, 9, scored=9, waiting=9),
+            "up to epoch 1: 0 of 9 trained on (0 %), 0 batches, 9 scored, 9 waiting",
+        ),
+        (sb.StepStats(1, 64, 16), "16 of 64 trained on (25 %), 1 step"),
+    ],
+)
+def test_printed_counts_are_one_sentence_and_their_repr_shows_the_fields(stats, said):
+    assert str(stats) == said
+    assert f"candidates={stats.candidates}" in repr(stats)

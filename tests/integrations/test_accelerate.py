@@ -230,9 +230,7 @@ def test_length_and_counts_are_the_loader_s_and_a_schedule_for_the_prepared_one_
 
 
 @pytest.mark.parametrize("stop", [10, 13], ids=["within an epoch", "between epochs"])
-def test_the_order_of_a_seedable_sampler_goes_on_in_a_process_with_another_seed(
-    stop, monkeypatch, tmp_path
-):
+def test_the_order_of_a_seedable_sampler_goes_on_with_another_seed(stop, monkeypatch, tmp_path):
     whole = Training(sb.traditional(), configuration=SEEDABLE)
     whole.run(epochs=2, save=tmp_path, stop=stop)
     monkeypatch.setattr("torch.random.initial_seed", lambda: 9)
@@ -274,33 +272,23 @@ def one_process(monkeypatch):
 one_alone = pytest.mark.usefixtures("one_process")
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
+@one_alone
+def test_a_setting_that_selection_cannot_follow_or_an_order_that_may_differ_is_refused():
+    for options, reason in (
         ({"split_batches": True}, "batch size by 2"),
         ({"even_batches": False}, "Set even_batches=True"),
         ({"distributed_type": DistributedType.MEGATRON_LM}, "Megatron-LM"),
         ({"parallelism_config": SimpleNamespace(tp_size=2, cp_size=1)}, "tp_size=2"),
-    ],
-)
-@one_alone
-def test_a_setting_that_selection_cannot_follow_is_refused(options, reason):
-    with pytest.raises(sb.ConfigurationError, match=reason):
-        own_shard(accelerator(**options), DataLoader(Numbered(8), 4))
-
-
-@pytest.mark.parametrize(
-    ("sampler", "reason"),
-    [
+    ):
+        with pytest.raises(sb.ConfigurationError, match=reason):
+            own_shard(accelerator(**options), DataLoader(Numbered(8), 4))
+    for sampler, reason in (
         (data.SubsetRandomSampler(range(8)), r"\(SubsetRandomSampler\)"),
         (RandomSampler(range(8), replacement=True), "more than once"),
         (RandomSampler(range(8), num_samples=4), "4 of 8"),
-    ],
-)
-@one_alone
-def test_an_order_that_may_differ_between_processes_is_refused(sampler, reason):
-    with pytest.raises(sb.LoaderError, match=reason):
-        own_shard(accelerator(), DataLoader(Numbered(8), batch_size=4, sampler=sampler))
+    ):
+        with pytest.raises(sb.LoaderError, match=reason):
+            own_shard(accelerator(), DataLoader(Numbered(8), batch_size=4, sampler=sampler))
 
 
 @pytest.mark.parametrize("shuffled", [False, True])

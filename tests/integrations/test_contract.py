@@ -66,9 +66,7 @@ def test_training_on_everything_is_plain_training_bit_for_bit(driver, tmp_path):
 
 
 @every_adapter
-def test_scoring_leaves_model_modes_random_streams_and_the_given_loader_as_they_were(
-    driver, tmp_path
-):
+def test_scoring_leaves_model_modes_random_streams_and_the_loader_as_they_were(driver, tmp_path):
     """Kept whole after scoring, a net with dropout and batch statistics trains as without."""
     keeps_all = sb.Strategy("all", sb.scorers.Forward(), sb.selectors.Percentile(0))
     loader = loader_of(rows(96), shuffle=driver.shuffle)
@@ -98,9 +96,7 @@ def test_steps_are_on_full_batches_record_their_own_losses_and_lose_no_candidate
 
 @every_adapter
 @pytest.mark.parametrize("name", ["exact", "stale", "weighed", "auto"])
-def test_training_goes_on_with_the_same_examples_and_weights_and_the_same_strategy_alone(
-    driver, name, tmp_path
-):
+def test_training_goes_on_with_the_same_weights_and_the_same_strategy_alone(driver, name, tmp_path):
     through, _ = whole(driver, name)
     with pytest.raises(Stopped):
         driver.train(STRATEGIES[name], tmp_path, stop=15)
@@ -120,7 +116,6 @@ def test_training_goes_on_with_the_same_examples_and_weights_and_the_same_strate
         (sb.auto, sb.ConfigurationError, r"auto\(\.\.\.\), called"),
         (sb.random_backprop(1 / 2), sb.LoaderError, "stream"),
     ],
-    ids=["no strategy", "no indices"],
 )
 def test_what_cannot_work_is_refused_before_training(driver, strategy, error, message, tmp_path):
     with unhooked(), pytest.raises(error, match=message):
@@ -129,9 +124,8 @@ def test_what_cannot_work_is_refused_before_training(driver, strategy, error, me
 
 @every_adapter
 def test_a_stream_is_selected_from_where_indices_are_not_needed(driver, tmp_path):
-    run = driver.train(
-        sb.selective_backprop(rate=1 / 2, warmup_epochs=0), tmp_path, Stream(rows(96))
-    )
+    strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
+    run = driver.train(strategy, tmp_path, Stream(rows(96)))
     assert {len(batch) for batch in run.batches} == {BATCH}
     assert run.stats.kept < 0.6 * run.stats.candidates
 

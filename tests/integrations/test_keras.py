@@ -52,7 +52,6 @@ WEIGHTS = {"sample_weight": np.linspace(0, 2, 160, dtype="float32")}
         (sb.infobatch(), {"epochs": 1, **WEIGHTS}),  # whose own weights are 1 in the first epoch
         (sb.traditional(), {"epochs": 2, "batch_size": 20, "validation_data": digits(40)}),
     ],
-    ids=["sample_weight", "and weights of the strategy", "validation_data"],
 )
 def test_arrays_and_weights_are_taken_as_keras_takes_them(strategy, given):
     plain = make_model()
@@ -177,16 +176,12 @@ def build(strategy, *, noise=3):
     return SelectiveFit(make_model(noise=noise), strategy)
 
 
-def backed_up(folder):
-    return [keras.callbacks.BackupAndRestore(str(folder / "backup"))]
-
-
 @pytest.mark.parametrize("counted", [False, True], ids=["epochs", "counted steps"])
 def test_dropout_of_torchs_own_stream_goes_on_as_well_and_so_does_the_history(tmp_path, counted):
     fit = {"epochs": EPOCHS, "verbose": 0} | ({"steps_per_epoch": 7} if counted else {})
     whole = build(SB, noise=None)
     expected = whole.fit(make_loader(*digits()), **fit).history
-    backup = backed_up(tmp_path)
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))]
     callbacks = [*backup, Interrupt(epoch=2)]  # in the middle of a pass, if steps are counted
     with pytest.raises(KeyboardInterrupt):
         build(SB, noise=None).fit(make_loader(*digits()), **fit, callbacks=callbacks)
@@ -206,9 +201,7 @@ def test_a_look_at_the_first_batch_does_not_move_the_generator_of_a_loader():
     assert torch.equal(order.get_state(), kept)
 
 
-@pytest.mark.parametrize(
-    "stop", [{"steps": 3}, {"steps": 20}, {"steps": 22}, {"epoch": 2}], ids=str
-)
+@pytest.mark.parametrize("stop", [{"steps": 3}, {"steps": 20}, {"steps": 22}, {"epoch": 2}])
 @pytest.mark.parametrize("strategy", [SB, sb.easy_skip()], ids=["scored", "recorded"])
 def test_after_ctrl_c_a_state_taken_by_hand_continues_the_epoch(strategy, stop, tmp_path):
     fit = {"batch_size": 8, "epochs": EPOCHS, "verbose": 0}

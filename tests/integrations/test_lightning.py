@@ -119,7 +119,6 @@ def test_an_epoch_of_a_stream_ends_after_the_length_it_states_and_its_batches_ar
         ({"fast_dev_run": 2}, [2]),
         ({"max_epochs": 2, "num_sanity_val_steps": 2}, [25, 8]),
     ],
-    ids=str,
 )
 def test_the_trainer_s_limits_hold(options, batches):
     module, trainer = fit(SB, **options)
@@ -162,17 +161,12 @@ def test_the_loader_may_be_given_to_fit_or_by_a_data_module_and_name_a_net_or_lo
         assert same_weights(module, from_hook)
 
 
-@pytest.mark.parametrize(
-    ("precision", "inputs", "outputs"),
-    [
-        ("bf16-mixed", torch.float32, torch.bfloat16),
-        ("bf16-true", torch.bfloat16, torch.bfloat16),
-        ("64-true", torch.float64, torch.float64),
-    ],
-)
-def test_candidates_are_scored_in_the_trainer_s_precision_after_the_hooks_of_a_transfer(
-    precision, inputs, outputs
-):
+TYPES = {"bf16-true": (torch.bfloat16, torch.bfloat16), "64-true": (torch.float64, torch.float64)}
+TYPES |= {"bf16-mixed": (torch.float32, torch.bfloat16)}  # of inputs and outputs
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_candidates_are_scored_in_the_trainer_s_precision_after_a_transfer_s_hooks(precision):
     seen = set()
 
     class Scaled(Digits):
@@ -192,7 +186,7 @@ def test_candidates_are_scored_in_the_trainer_s_precision_after_the_hooks_of_a_t
 
     module = Scaled(sb.selective_backprop(rate=1 / 3, warmup_epochs=0))
     make_trainer(precision=precision, max_epochs=1, limit_val_batches=0).fit(module)
-    assert seen == {(inputs, outputs)}
+    assert seen == {TYPES[precision]}
     assert module.trainer.global_step == 8
 
 

@@ -39,7 +39,6 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
         (sb.easy_skip(), {"max_epochs": -1, "max_time": "00:00:01:00"}, "max_epochs= or max_"),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
     module = Digits(strategy)
@@ -91,9 +90,7 @@ LEFT_OUT = r"selected_loss\(self, losses, targets\)"
         (Averaging, sb.easy_skip(), r"\(3,\).*batch of 16"),
     ],
 )
-def test_a_step_that_cannot_be_selected_for_is_refused_before_it_changes_anything(
-    kind, strategy, message
-):
+def test_a_step_that_cannot_be_selected_for_is_refused_before_any_change(kind, strategy, message):
     module = kind(strategy)
     with pytest.raises(sb.SelectiveBackpropError, match=message):
         make_trainer().fit(module)

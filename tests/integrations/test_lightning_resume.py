@@ -105,9 +105,7 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
 @pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_after_an_error_training_continues_within_the_epoch(
-    name, error, tmp_path, monkeypatch, signals_as_usual
-):
+def test_after_an_error_the_epoch_continues(name, error, tmp_path, monkeypatch, signals_as_usual):
     for key, value in ERRORS[error].items():
         monkeypatch.setattr(Failing, key, value)
     whole, *_ = whole_of(name)

@@ -50,9 +50,7 @@ def noted(folder, strategy, **options):
 
 
 @pytest.mark.parametrize(("epochs", "accumulated"), [(3, 1), (2.5, 3)])
-def test_steps_are_counted_exactly_and_the_learning_rate_ends_at_nothing(
-    tmp_path, accumulated, epochs
-):
+def test_steps_are_counted_exactly_and_the_learning_rate_ends_at_0(tmp_path, accumulated, epochs):
     options = {"num_train_epochs": epochs, "gradient_accumulation_steps": accumulated}
     made, noting = noted(tmp_path, WARM, **options)
     batches = [12, 6, 6] if epochs == 3 else [12, 6, 3]
@@ -82,15 +80,12 @@ def test_epochs_are_passes_over_the_data_set_and_logs_tell_what_selection_did(tm
     assert "train_loss" in last
 
 
+COINS = text.selective(draw="bernoulli", warmup_epochs=1)
+
+
 @pytest.mark.parametrize("accumulated", [1, 3])
-@pytest.mark.parametrize(
-    "strategy",
-    [text.selective(draw="bernoulli", warmup_epochs=1), sb.infobatch()],
-    ids=lambda each: each.name,
-)
-def test_where_steps_are_not_known_ahead_the_learning_rate_decays_by_candidates(
-    tmp_path, strategy, accumulated
-):
+@pytest.mark.parametrize("strategy", [COINS, sb.infobatch()], ids=lambda each: each.name)
+def test_where_steps_are_unknown_the_rate_decays_by_candidates(tmp_path, strategy, accumulated):
     options = {"num_train_epochs": 6, "gradient_accumulation_steps": accumulated}
     made, noting = noted(tmp_path, strategy, **options)
     without = 6 * 12 // accumulated
@@ -177,17 +172,13 @@ def test_an_update_that_cannot_be_filled_is_refused(tmp_path):
         (sb.infobatch(), {"max_steps": 9}, 13),
     ):
         made = text.trainer(tmp_path, strategy, **options, gradient_accumulation_steps=batches)
-        with pytest.raises(
-            sb.ConfigurationError, match=f"update of {batches} .*lower gradient_acc"
-        ):
+        words = f"update of {batches} .*lower gradient_acc"
+        with pytest.raises(sb.ConfigurationError, match=words):
             made.train()
 
 
-@pytest.mark.parametrize(
-    # BERT's classifier averages over each batch itself, so that the Trainer adds means up
-    ("model", "accumulated"),
-    [(text.classifier, 1), (text.speaker, 2)],
-)
+# BERT's classifier averages over each batch itself, so that the Trainer adds means up
+@pytest.mark.parametrize(("model", "accumulated"), [(text.classifier, 1), (text.speaker, 2)])
 def test_weights_of_one_change_nothing_but_rounding(tmp_path, model, accumulated):
     """InfoBatch weighs every batch; in its first epoch all weights are 1."""
     data = text.classified(32) if model is text.classifier else text.spoken(32)
@@ -241,12 +232,9 @@ def test_rows_of_batches_of_different_widths_are_padded_with_what_they_mean(tmp_
         for place, index in enumerate(batch["selection_indices"].tolist()):
             ids = made.train_dataset[index]["input_ids"]
             rest = batch["input_ids"].shape[1] - len(ids)
-            for key, row in (
-                ("input_ids", ids + [0] * rest),
-                ("labels", ids + [-100] * rest),
-                ("attention_mask", [1] * len(ids) + [0] * rest),
-            ):
-                assert batch[key][place].tolist() == row
+            row = {"input_ids": ids + [0] * rest, "labels": ids + [-100] * rest}
+            row |= {"attention_mask": [1] * len(ids) + [0] * rest}
+            assert {key: batch[key][place].tolist() for key in row} == row
     assert len(widths) > 3
 
 

@@ -13,19 +13,25 @@ import selective_backprop as sb
 from selective_backprop.integrations.transformers import SelectiveTrainer
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"auto_find_batch_size": True}, "smaller batches"),
-        ({"train_sampling_strategy": "batch_rebalance"}, "selection regroups"),
-        ({"enable_jit_checkpoint": True}, "without telling callbacks"),
-    ],
-)
-def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(
-    tmp_path, options, reason
-):
-    with pytest.raises(sb.ConfigurationError, match=reason):
-        text.trainer(tmp_path, text.selective(), **options)
+def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(tmp_path):
+    for name, value, reason in (
+        ("auto_find_batch_size", True, "smaller batches"),
+        ("train_sampling_strategy", "batch_rebalance", "selection regroups"),
+        ("enable_jit_checkpoint", True, "without telling callbacks"),
+    ):
+        with pytest.raises(sb.ConfigurationError, match=reason):
+            text.trainer(tmp_path, text.selective(), **{name: value})
+
+
+def test_two_rows_of_an_example_are_refused(tmp_path):
+    class DataCollatorForVisionPreference(transformers.DefaultDataCollator):
+        """Stands for the one of TRL's DPOTrainer."""
+
+    collate = DataCollatorForVisionPreference()
+    with pytest.raises(
+        sb.ConfigurationError, match="VisionPreference makes two rows of an example"
+    ):
+        text.trainer(tmp_path, text.selective(), options={"data_collator": collate})
 
 
 def test_the_loss_of_a_router_cannot_be_weighted(tmp_path):
@@ -107,8 +113,6 @@ class Weighted:
 WeightedTrainer = type("WeightedTrainer", (Weighted, transformers.Trainer), {})
 Before = type("Before", (Weighted, SelectiveTrainer), {})
 Behind = type("Behind", (SelectiveTrainer, WeightedTrainer), {})
-
-
 Inside = type("Inside", (SelectiveTrainer,), {"compute_loss": Weighted.compute_loss})
 
 
@@ -127,9 +131,7 @@ def made_of(kind, folder, strategy, losses=None, *, model=None, **options):
 
 @pytest.mark.parametrize("kind", [Before, Behind, Inside])
 @pytest.mark.parametrize("strategy", UNWEIGHED, ids=lambda each: each.name)
-def test_one_s_own_loss_gets_the_collator_s_keys_alone_and_losses_are_recorded(
-    tmp_path, kind, strategy
-):
+def test_one_s_own_loss_gets_the_collator_s_keys_and_losses_are_recorded(tmp_path, kind, strategy):
     losses = None if strategy.needs is None else entropies
     made = made_of(kind, tmp_path, strategy, losses, max_steps=12, learning_rate=0.0)
     made.train()
@@ -171,9 +173,8 @@ def test_a_training_step_of_one_s_own_that_leaves_weights_out_is_refused(tmp_pat
             return loss.detach()
 
     made = made_of(Stepping, tmp_path, sb.kath18(2, measure="loss"), entropies)
-    with pytest.raises(
-        sb.ConfigurationError, match=r"kath18.*without the weights.*super\(\)\.training_step"
-    ):
+    words = r"kath18.*without the weights.*super\(\)\.training_step"
+    with pytest.raises(sb.ConfigurationError, match=words):
         made.train()
     assert torch.equal(made.model.layer.weight, Net().layer.weight)
 
@@ -198,11 +199,7 @@ def doubled():
     return model
 
 
-@pytest.mark.parametrize(
-    ("make", "data"),
-    [(weighted, text.classified), (doubled, text.spoken)],
-    ids=["forward", "function"],
-)
+@pytest.mark.parametrize(("make", "data"), [(weighted, text.classified), (doubled, text.spoken)])
 def test_a_model_s_own_loss_that_is_not_the_usual_one_is_not_weighed(tmp_path, make, data):
     made = text.trainer(tmp_path, sb.infobatch(), model=make(), data=data()[::9])
     before = text.weights(made)

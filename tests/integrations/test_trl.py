@@ -15,6 +15,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 
+pytestmark = pytest.mark.slow
 PACKED = {"packing": True}
 SPLIT = {"packing_strategy": "bfd_split", "max_length": 30}
 KINDS = {
@@ -93,9 +94,7 @@ def test_a_batch_of_all_packed_rows_is_the_plain_trainer_s_and_weights_of_one_ch
     torch.testing.assert_close(ended[2], ended[0], rtol=0, atol=2e-6)
     assert not torch.equal(ended[0], text.weights(sft.trainer(tmp_path)))
     options = {"gradient_accumulation_steps": 2, **PACKED, **ONE_STEP}
-    ended = [
-        text.weights(trained(tmp_path, strategy, **options)) for strategy in (EACH, sb.infobatch())
-    ]
+    ended = [text.weights(trained(tmp_path, each, **options)) for each in (EACH, sb.infobatch())]
     torch.testing.assert_close(*ended, rtol=0, atol=2e-6)
 
 
@@ -208,19 +207,12 @@ def test_one_s_own_losses_take_what_the_fused_head_returns(tmp_path):
     assert found[index] == pytest.approx(entropy.item(), rel=1e-4)
 
 
-WAITS = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "options", "waits"),
-    [
-        (EACH, PACKED | WAITS, True),  # a document waits for the next batch
-        (sb.recorded_sb(rate=1 / 2), PACKED, False),
-    ],
-    ids=["packed", "recorded"],
-)
-def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options, waits):
-    options = {"max_steps": 8, "save_strategy": "steps", "save_steps": 6, **options}
+@pytest.mark.parametrize("waits", [True, False])  # whether a document waits for the next batch
+def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, waits):
+    strategy = EACH if waits else sb.recorded_sb(rate=1 / 2)
+    options = {"max_steps": 8, "save_strategy": "steps", "save_steps": 6, **PACKED}
+    if waits:
+        options |= {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2}
     middle = tmp_path / "checkpoint-6"
     whole, resumed = (
         trained(tmp_path, strategy, sft.texts(60), resume=resume, **options)

@@ -1,6 +1,5 @@
-"""TRL's GRPOTrainer and RLOOTrainer train as they do on fewer completions, or on chosen ones."""
+"""TRL's GRPOTrainer and RLOOTrainer train as they do, on fewer completions."""
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -11,30 +10,15 @@ pytest.importorskip("trl")
 import fixture_rollouts as trl
 import fixture_text as text
 import transformers
-from fixture_rollouts import Noting, experts, logged, prepare, train, use_tool
+from fixture_rollouts import Noting, both, check_alike, experts, logged, prepare, train, use_tool
 from trl import GRPOTrainer
-from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.integrations.trl import NonzeroGRPOTrainer, NonzeroRollouts
+from selective_backprop.integrations._trl._checks import MODES
+from selective_backprop.integrations.trl import NonzeroRollouts
 
-# What TRL itself still asks of Transformers.
-pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
-
-LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
-
-
-def both(folder, kinds=(trl.PlainGRPO, trl.FewerGRPO), **options):
-    return [train(kind, folder, **options) for kind in kinds]
-
-
-def check_alike(plain, fewer, within=1e-6):
-    """Weights, losses and rewards are the same, and there were fewer rows to train on."""
-    assert (text.weights(plain) - plain.before).abs().max() > 1e-3
-    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=within)
-    for name in ("loss", "reward", "grad_norm", "num_tokens", "completions/mean_length"):
-        assert logged(fewer, name) == pytest.approx(logged(plain, name), abs=10 * within), name
-    assert 0 < sum(fewer.rows) < sum(plain.rows)
+warns = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, warns]
 
 
 def check_the_same(plain, fewer):
@@ -43,22 +27,6 @@ def check_the_same(plain, fewer):
     assert (text.weights(plain) - plain.before).abs().max() > 1e-3
     assert fewer.rows == plain.rows
     assert [*map(dict.keys, fewer.state.log_history)] == [*map(dict.keys, plain.state.log_history)]
-
-
-@pytest.mark.parametrize("loss_type", LOSSES)
-def test_the_policy_and_its_curves_are_those_of_the_trainer_to_rounding(tmp_path, loss_type):
-    for tool in (None, use_tool):
-        plain, fewer = both(tmp_path, loss_type=loss_type, tool=tool)
-        check_alike(plain, fewer)
-        widths = ([x["completion_ids"].shape[1] for x in made.given] for made in (fewer, plain))
-        assert max(next(widths)) <= max(next(widths))
-
-
-def test_so_are_those_of_rloo(tmp_path):
-    options = {"num_iterations": 2, "normalize_advantages": True}
-    plain, fewer = both(tmp_path, (trl.PlainRLOO, trl.FewerRLOO), **options)
-    check_alike(plain, fewer)
-    assert sum(fewer.passed) < sum(plain.passed)
 
 
 @pytest.mark.parametrize("size", [1, 4, 16])
@@ -83,9 +51,7 @@ def test_an_update_trains_on_no_more_than_the_rows_with_a_gradient(tmp_path, siz
     ("generated", "accumulated", "loss_type"),
     [(1, 4, "grpo"), (4, 2, "dapo"), (4, 6, "bnpo"), (8, 4, "grpo"), (3, 2, "dapo")],
 )
-def test_updates_and_what_is_generated_at_once_may_differ(
-    tmp_path, generated, accumulated, loss_type
-):
+def test_updates_and_generation_batches_may_differ(tmp_path, generated, accumulated, loss_type):
     options = {"steps_per_generation": generated, "gradient_accumulation_steps": accumulated}
     check_alike(*both(tmp_path, loss_type=loss_type, max_steps=4, **options))
 
@@ -97,21 +63,14 @@ def test_old_log_probabilities_are_of_rows_that_are_trained_on_also_with_checkpo
     assert sum(fewer.rows) == fewer.passed[0] * 2 + fewer.passed[1]
 
 
-@pytest.mark.parametrize(
-    ("mode", "loss_type"),
-    [
-        ("token_truncate", "vespo"),
-        ("token_mask", "dapo"),
-        ("sequence_truncate", "dapo"),
-        ("sequence_mask", "dapo"),
-    ],
-)
-def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode, loss_type):
+@pytest.mark.parametrize("mode", MODES)
+def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode):
     # Of each completion one log-probability is missing, as they sometimes are.
     def sample(prompts, trainer):
         found = use_tool(prompts, trainer)
         return found | {"logprobs": [[*logs[:-1], None] for logs in found["logprobs"]]}
 
+    loss_type = "vespo" if mode == "token_truncate" else "dapo"
     options = {"tool": sample, "loss_type": loss_type, "max_steps": 2}
     options |= {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_min": 0.2}
     plain, fewer = (prepare(kind, tmp_path, **options) for kind in (trl.PlainGRPO, trl.FewerGRPO))
@@ -154,8 +113,7 @@ def test_several_rewards_are_summed_or_compared_one_by_one(tmp_path):
         return [float(1 - n % 2) if n >= 4 else None for n in range(len(completions))]
 
     options = {"reward": [odd, even], "max_steps": 1, "num_iterations": 1}
-    summed = {"multi_objective_aggregation": "sum_then_normalize"}
-    plain, fewer = both(tmp_path, **options, **summed)
+    plain, fewer = both(tmp_path, **options)
     check_alike(plain, fewer)
     assert fewer.rows == [4]  # of the first prompt; others' sums are 1
     options |= {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0, 0.5]}
@@ -200,29 +158,6 @@ def test_where_all_tokens_are_the_tool_s_nothing_changes(tmp_path):
     assert torch.equal(text.weights(fewer), fewer.before)
 
 
-def test_adapters_of_peft_train_alike(tmp_path):
-    peft = pytest.importorskip("peft")
-    made, options = [], {"target_modules": ["c_attn"], "fan_in_fan_out": True}
-    for kind in (trl.PlainGRPO, trl.FewerGRPO):
-        torch.manual_seed(0)
-        lora = peft.LoraConfig(r=4, init_lora_weights=False, **options)
-        made.append(train(kind, tmp_path, peft=lora))
-    check_alike(*made)
-
-
-def test_training_goes_on_from_a_checkpoint(tmp_path):
-    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    whole = train(trl.FewerGRPO, tmp_path, **options)
-    resumed = prepare(trl.FewerGRPO, tmp_path, **options)
-    resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-2")
-    torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
-    assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
-    for made, generated in ((resumed, [16, 32]), (whole, [16, 32, 48, 64])):
-        assert logged(made, "rollouts/generated")[-len(generated) :] == generated
-    whole.train()
-    assert logged(whole, "rollouts/generated") == [16, 32, 48, 64]  # a training begins anew
-
-
 def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s(tmp_path):
     plain, fewer = both(tmp_path, max_steps=1)
     for name in ("entropy", "clip_ratio/region_mean"):
@@ -236,54 +171,31 @@ def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s
         assert results[1][name] == pytest.approx(results[0][name], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("beta", 0.1),
-        ("top_entropy_quantile", 0.5),
-        ("entropy_coef", 0.1),
-        ("use_adaptive_entropy", True),
-        ("router_aux_loss_coef", 0.1),
-    ],
-)
-def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option, value):
+EVERY = {"beta": 0.1, "top_entropy_quantile": 0.5, "entropy_coef": 0.1}
+EVERY |= {"use_adaptive_entropy": True, "router_aux_loss_coef": 0.1}
+
+
+@pytest.mark.parametrize("option", [*EVERY, "beta of RLOO"])
+def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option):
     experts().save_pretrained(tmp_path)  # from where TRL takes the reference model of `beta`
-    chosen = {"router_aux_loss_coef": 0.0} | {option: value}
+    option, _, rloo = option.partition(" ")
+    plain, fewer = (trl.PlainRLOO, trl.FewerRLOO) if rloo else (trl.PlainGRPO, trl.FewerGRPO)
+    chosen = {"router_aux_loss_coef": 0.0} | {option: EVERY[option]}
 
     def trained(kind, **options):
         model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
         return train(kind, tmp_path, model=model, **chosen, **options)
 
-    with pytest.warns(sb.SelectionWarning, match=f"{option}={value} .* Set {option}="):
-        fewer = trained(trl.FewerGRPO)
-    check_the_same(trained(trl.PlainGRPO), fewer)
-    with pytest.raises(sb.ConfigurationError, match=f"{option}={value} .*keep=.* Set {option}="):
-        trained(NonzeroGRPOTrainer, ours={"keep": 2})
-
-
-def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
-    text.speaker().save_pretrained(tmp_path)
-
-    def trained(kind):
-        model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-        return train(kind, tmp_path, model=model, beta=0.05)
-
-    with pytest.warns(sb.SelectionWarning, match=r"beta=0\.05 .* Set beta=0\.0"):
-        fewer = trained(trl.FewerRLOO)
-    check_the_same(trained(trl.PlainRLOO), fewer)
-
-
-def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(sb.ConfigurationError, match=r"loss_type='new'.* bnpo, cispo"):
-        prepare(NonzeroGRPOTrainer, tmp_path, loss_type="new")
-    with pytest.raises(sb.ConfigurationError, match=r"mode='new'.* sequence_mask"):
-        prepare(NonzeroGRPOTrainer, tmp_path, vllm_importance_sampling_mode="new")
-    made = prepare(NonzeroGRPOTrainer, tmp_path)
-    scored, images = GRPOTrainer._generate_and_score_completions, {"pixel_values": torch.ones(1, 3)}
-    imaged = lambda self, inputs: scored(self, inputs) | images  # noqa: E731
-    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", imaged)
-    with pytest.raises(sb.ConfigurationError, match=r"images .*pixel_values"):
-        made.train()
+    words = f"{option}={EVERY[option]} .*%s Set {option}="
+    with pytest.warns(sb.SelectionWarning, match=words % ""):
+        made = trained(fewer)
+    check_the_same(trained(plain), made)
+    with pytest.raises(sb.ConfigurationError, match=words % "keep=.*"):
+        trained(fewer, ours={"keep": 2})
+    if option == "beta":
+        words = r"RLOO .*Set beta=0\.0" if rloo else "'bnpo'.*beta_on='trained'"
+        with pytest.raises(sb.ConfigurationError, match=words):
+            trained(fewer, ours={"beta_on": "trained"}, **{} if rloo else {"loss_type": "bnpo"})
 
 
 def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_path):
@@ -301,148 +213,3 @@ def test_deepspeed_gets_no_empty_micro_batch_as_it_counts_backward_passes(tmp_pa
 def test_a_mixture_of_experts_without_a_router_s_loss_trains_alike(tmp_path):
     kinds, options = (trl.PlainGRPO, trl.FewerGRPO), {"router_aux_loss_coef": 0.0}
     check_alike(*(train(kind, tmp_path, model=experts(), **options) for kind in kinds))
-
-
-ONE = {"num_iterations": 1, "max_steps": 1}
-
-
-class Teaching:
-    """Rewards by prompt: four answers to `abc` and `bcd` get different ones, others the same."""
-
-    __name__ = "teaching"
-
-    def __init__(self, **rewards):
-        self.asked, self.rewards = [], rewards or {"abc": [0, 1, 2, 3], "bcd": [0, 1, 2, 3]}
-
-    def __call__(self, prompts, completions, **_):
-        self.asked.append(list(prompts[::4]))
-        rewards = [self.rewards.get(prompt, [1] * 4) for prompt in prompts]
-        return [float(each[n % 4]) for n, each in enumerate(rewards)]
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
-def test_of_each_prompt_s_answers_those_of_highest_variance_are_trained_on(tmp_path, loss_type):
-    def reward(completions, **_):
-        return [float([0, 3, 1, 7][n % 4]) for n in range(len(completions))]
-
-    def reward_of_two(completions, **_):  # as if nobody scored the two that are not kept
-        return [[0.0, None, None, 7.0][n % 4] for n in range(len(completions))]
-
-    kept = train(
-        trl.FewerGRPO, tmp_path, reward=reward, ours={"keep": 2}, loss_type=loss_type, **ONE
-    )
-    two = train(trl.FewerGRPO, tmp_path, reward=reward_of_two, loss_type=loss_type, **ONE)
-    assert (kept.rows, logged(kept, "rollouts/generated")) == ([4, 4], [16])
-    assert logged(kept, "reward") == [2.75]  # of all answers
-    given, wanted = (
-        torch.cat([batch["advantages"] for batch in made.given]) for made in (kept, two)
-    )
-    if loss_type == "grpo":  # TRL divides by rows that nobody scores, too
-        torch.testing.assert_close(given, 2 * wanted)
-    else:
-        torch.testing.assert_close(given, wanted)
-        tokens = sum(batch["completion_mask"].sum() for batch in kept.given)
-        assert kept.given[0]["num_items_in_batch"] == tokens
-        assert two.given[0]["num_items_in_batch"] > tokens
-
-
-@pytest.mark.parametrize("kind", [trl.FewerGRPO, trl.FewerRLOO])
-def test_answers_that_nobody_scores_are_kept_last_and_do_not_count_as_rewards(tmp_path, kind):
-    class Scoring(kind):
-        def _drop(self, rollouts, kept):
-            super()._drop(rollouts, kept)
-            self.advantages = rollouts["advantages"].view(-1, 4)
-
-    def reward(completions, **_):
-        assert len(completions) == 16
-        return [None, 0, 1, 7, None, None, None, 2, None, 3, None, 9, *[None] * 4]
-
-    made = train(Scoring, tmp_path, reward=reward, ours={"keep": 2}, **ONE)
-    chosen = [[False, True, False, True], [False] * 4, [False, True, False, True], [False] * 4]
-    assert (made.advantages != 0).tolist() == chosen
-    assert made.advantages.sum().item() == pytest.approx(0, abs=1e-5)
-    assert logged(made, "reward") == [pytest.approx((0 + 1 + 7 + 2 + 3 + 9) / 6)]
-
-
-def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(tmp_path):
-    reward, options = Teaching(), ONE | {"max_steps": 3}
-    made = train(trl.FewerGRPO, tmp_path, reward=reward, ours={"refills": 2}, **options)
-    asked, trained = iter(reward.asked), [0]
-    for _ in range(3):
-        lacking = 4
-        for _ in range(3):
-            if lacking:
-                prompts = next(asked)
-                assert len(prompts) == lacking
-                lacking -= sum(prompt in reward.rewards for prompt in prompts)
-        trained.append(trained[-1] + (4 * (4 - lacking) or 1))
-    assert next(asked, None) is None
-    assert len(reward.asked) > 3
-    assert logged(made, "rollouts/trained") == trained[1:]
-    assert logged(made, "rollouts/generated")[-1] == 4 * sum(map(len, reward.asked))
-    assert logged(made, "num_tokens")[-1] == made.state.num_input_tokens_seen
-    assert logged(made, "refills/reward")
-    for batch in made.given:  # rows hang together wherever they come from
-        assert batch["completion_mask"].any(1).all()
-        assert (batch["prompt_mask"].sum(1) == 3).all()
-        lengths = {len(batch[key]) for key in ("prompt_ids", "completion_mask", "advantages")}
-        assert len(lengths) == 1
-
-
-def test_prompts_of_a_band_of_mean_rewards_are_trained_on(tmp_path):
-    reward = Teaching(abc=[0, 0, 0, 1], bcd=[0, 1, 0, 1], cde=[1, 1, 1, 0])
-    ours = {"pass_rate": (0.3, 0.7), "refills": 3}
-    made = train(trl.FewerGRPO, tmp_path, reward=reward, ours=ours, **ONE)
-    found = sum(prompts.count("bcd") for prompts in reward.asked)
-    assert sum(made.rows) == (4 * min(found, 4) or 1)
-    advantages = torch.cat([batch["advantages"] for batch in made.given]).abs()
-    assert advantages.tolist() == pytest.approx([advantages.max().item()] * len(advantages))
-
-
-def test_prompts_that_taught_nothing_rest_from_the_next_pass_on(tmp_path):
-    reward, resting = Teaching(), sb.RestingPrompts(48, explore=1e-9, least=1e-9)
-    options = {"num_iterations": 1, "max_steps": 16, "max_completion_length": 2}
-    train(trl.FewerRLOO, tmp_path, reward=reward, ours={"rest": resting}, **options)
-    first = Counter(prompt for prompts in reward.asked[:12] for prompt in prompts)
-    assert set(first.values()) == {8}  # each of 48
-    later = [prompt for prompts in reward.asked[12:] for prompt in prompts]
-    # The pass begins while the last batch of the one before is still to be answered.
-    assert sum(prompt not in reward.rewards for prompt in later) <= 4
-    assert (resting.odds < 1).sum() >= 32
-
-
-def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
-    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    made, saved = [], tmp_path / "checkpoint-2"
-    for resume in (None, str(saved)):
-        rest = sb.RestingPrompts(48, explore=0.1, least=0.05)
-        each = prepare(trl.FewerGRPO, tmp_path, ours={"rest": rest, "refills": 1}, **options)
-        each.train(resume_from_checkpoint=resume)
-        made.append((text.weights(each), rest))
-    (whole, before), (resumed, after) = made
-    torch.testing.assert_close(resumed, whole, rtol=0, atol=1e-6)
-    assert before.odds.tolist() == after.odds.tolist() != [1.0] * 48
-    assert [*before] == [*after]
-    (saved / "prompts.pt").unlink()
-    again = prepare(trl.FewerGRPO, tmp_path, ours={"refills": 1}, **options)
-    with pytest.raises(sb.ConfigurationError, match=r"prompts\.pt is missing"):
-        again.train(resume_from_checkpoint=str(saved))
-
-
-@pytest.mark.parametrize(
-    ("ours", "options", "words"),
-    [
-        ({"keep": 1}, {}, r"keep=1.*\[2, 4\]"),
-        ({"keep": 5}, {}, r"keep=5.*\[2, 4\]"),
-        ({"keep": 2}, {"loss_type": "bnpo"}, "'bnpo'.*keep=2"),
-        ({"pass_rate": (0.8, 0.2)}, {}, "pass_rate"),
-        ({"refills": -1}, {}, "refills=-1"),
-        ({"refills": 1}, {"scale_rewards": "batch"}, "scale_rewards='batch'.*refills=1"),
-        ({"refills": 1}, {"shuffle_dataset": False}, "shuffle_dataset"),
-        ({"rest": sb.RestingPrompts(47)}, {}, "47 prompts.* 48"),
-        ({"rest": 0.5}, {}, "rest=0.5.*RestingPrompts"),
-    ],
-)
-def test_what_is_out_of_range_or_cannot_be_combined_is_refused(tmp_path, ours, options, words):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
-        prepare(trl.FewerGRPO, tmp_path, ours=ours, **options)

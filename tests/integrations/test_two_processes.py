@@ -150,16 +150,11 @@ def grpo(folder: Path) -> None:
 
     # Each process makes other completions, and so has another number of those with a gradient.
     options = {"max_steps": 4, "ddp_backend": "gloo"}
-    grpos, rloos = (grpo.PlainGRPO, grpo.FewerGRPO), (grpo.PlainRLOO, grpo.FewerRLOO)
-    for name, kinds, loss in (
-        ("bnpo", grpos, {"loss_type": "bnpo"}),
-        ("dapo", grpos, {"loss_type": "dapo"}),
-        ("rloo", rloos, {}),
-    ):
-        plain, fewer = (grpo.train(kind, folder, **options, **loss) for kind in kinds)
+    for loss in ("bnpo", "dapo", "rloo"):
+        plain, fewer = grpo.both(folder, loss_type=loss, **options)
         weights = grpo.text.weights(fewer)
         alike = float((weights - grpo.text.weights(plain)).abs().max()) < 1e-6
-        say(name, float(weights.sum()), sum(fewer.rows), sum(plain.rows), alike)
+        say(loss, float(weights.sum()), sum(fewer.rows), sum(plain.rows), alike)
 
 
 def rollouts(folder: Path) -> None:

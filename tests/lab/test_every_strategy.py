@@ -51,7 +51,7 @@ def spent(run):
 @pytest.mark.parametrize("arm", KINDS)
 def test_the_record_of_every_arm_is_whole_and_says_what_the_run_alone_says(tmp_path, arm):
     plan = fixture_plan(arm, **SETTINGS)
-    [record] = run_plans([plan], few_digits(), tmp_path, command="", watch=lambda *_: None)
+    [record] = run_plans([plan], few_digits(), tmp_path)
     run = trained(arm)
     assert record.finished
     assert record.header.config == plan.description()

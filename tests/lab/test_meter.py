@@ -4,35 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop_lab import meter as metering
-from selective_backprop_lab.meter import Meter, Price
+from selective_backprop_lab.meter import Meter
 
 CPU = torch.device("cpu")
-
-
-@given(
-    rows=st.integers(0, 1000),
-    scored=st.integers(0, 1000),
-    checked=st.integers(0, 1000),
-    score=st.floats(0.0, 2.0),
-    learn=st.floats(0.0, 6.0),
-    prepared=st.floats(0.0, 10.0),
-)
-def test_what_was_prepared_and_a_scorer_of_its_own_are_charged_at_what_they_cost(
-    rows, scored, checked, score, learn, prepared
-):
-    meter = Meter(100, CPU)
-    assert (meter.prepared, meter.price) == (0.0, Price(score=1.0, learn=0.0))
-    meter.updates, meter.trained = meter.updates + 1, meter.trained + rows
-    meter.prepared, meter.price = prepared, Price(score, learn)
-    expected = prepared + (scored * score + 3 * rows + learn * rows) / 300
-    assert meter.cost(scored) == pytest.approx(expected)
-    # a check is a forward of the model itself, whatever the scorer costs
-    assert meter.cost(scored, checked) == pytest.approx(expected + checked / 300)
 
 
 @pytest.mark.parametrize(("system", "bytes_"), [("linux", 3 * 1024), ("darwin", 3)])

@@ -56,12 +56,9 @@ def test_what_chooses_by_score_warms_up_for_a_fraction_of_the_run_and_nothing_el
     ("name", "wrong", "said"),
     [
         ("rate", 0.0, r"^rate=0.*\(0, 1\]"),
-        ("rate", 1.5, r"^rate=1\.5.*\(0, 1\]"),
-        ("warmup", -0.1, r"^warmup=-0.*\[0, 1\)"),
         ("warmup", 1.0, r"^warmup=1.*\[0, 1\)"),
         ("random_warmup", 1.0, r"^random_warmup=1.*\[0, 1\)"),
         ("keep", math.nan, r"^keep=nan.*\(0, 1\]"),
-        ("young", 0.0, r"^young=0.*\(0, 1\)"),
         ("young", 1.0, r"^young=1.*\(0, 1\)"),
         ("stale", 1, r"^stale=1: .* at least 2"),
         ("models", 0, r"^models=0: .* at least 1"),
@@ -117,17 +114,9 @@ def test_an_option_makes_another_run_of_the_arms_that_use_it_alone(name, value, 
         assert made == concerned
 
 
-@pytest.mark.parametrize(
-    ("text", "arms"),
-    [
-        ("traditional", ("traditional",)),
-        ("top-k,traditional", ("top-k", "traditional")),
-        (" top-k , ,traditional,top-k,", ("top-k", "traditional")),
-        (" all ", tuple(arm for arm in STRATEGIES if arm not in BOUNDS)),
-    ],
-)
-def test_a_list_of_arms_is_read_in_its_order_without_repetition(text, arms):
-    assert parse_strategies(text) == arms
+def test_a_list_of_arms_is_read_in_its_order_without_repetition():
+    assert parse_strategies(" top-k , ,traditional,top-k,") == ("top-k", "traditional")
+    assert {*parse_strategies(" all ")} == STRATEGIES.keys() - BOUNDS
 
 
 @pytest.mark.parametrize(("text", "message"), [(",,", "no strategy"), ("top-k,topq,all", "'topq'")])

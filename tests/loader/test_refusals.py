@@ -106,11 +106,7 @@ REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
     (sb.ConfigurationError, "has one of 7", pruned(Numbered(7))),
     (sb.ConfigurationError, "has one of 9", pruned(Numbered(9))),
     (sb.LoaderError, r"tuple.* batch_size=", pruned(Numbered(8), batch_sampler=RANGES)),
-    (
-        sb.LoaderError,
-        "Endless .*len",
-        {**pruned(Endless(), batch_sampler=RANGES), "batch_size": 4},
-    ),
+    (sb.LoaderError, "Endless .*len", {**pruned(Endless(), batch_sampler=RANGES), "batch_size": 4}),
 ]
 
 

@@ -6,7 +6,6 @@ import re
 import runpy
 from collections import Counter
 from pathlib import Path
-from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -65,7 +64,7 @@ def test_every_command_in_the_readme_exists():
 
 
 def test_what_is_said_of_single_jobs_is_on_record():
-    readme, page, found = prose("README.md"), prose("docs/auto.md"), evidence.results_of("instead")
+    page, found = prose("docs/auto.md"), evidence.results_of("instead")
     both = judged(found, "auto+smoothing-0.3")
     counts = Counter(job.verdict for job in both)
     assert (len(both), counts["gains"], counts["loses"]) == (32, 6, 1)
@@ -74,31 +73,27 @@ def test_what_is_said_of_single_jobs_is_on_record():
         next(each for each in found if each.workload.title == f"{data}, 20 % wrong")
         for data in ("Fashion-MNIST", "CIFAR-10")
     )
-    cells = (("auto+smoothing-0.3", 16.0), ("traditional", wrong.rival(16.0)), ("oracle", 16.0))
-    ends = [f"{wrong.error(*cell).mean:.1f}" for cell in cells]
-    said = "ends at {} % error after 16 passes, and the best plain training at {}; an oracle that"
-    assert said.format(*ends[:2]) in readme
-    assert f"wrong labels ends at {ends[2]}, too" in readme
+    ends = {
+        arm: " and ".join(f"{wrong.error(arm, cells[at]).mean:.1f}" for at in wrong.rivals)
+        for arm, cells in (
+            ("auto+smoothing-0.3", {at: at for at in wrong.rivals}),
+            ("traditional", wrong.rivals),
+        )
+    }
+    both_end, plain_ends = ends.values()
+    said = f"both together end at {both_end} % error, and the best plain training at {plain_ends} %"
+    assert said in page
     half = judged(found, "traditional+progressive")
-    gains = [job for job in half if job.results is coloured]
-    assert [job.verdict for job in gains] == ["gains", "gains"]
-    short, longer = (f"{-job.gain.mean:.1f}" for job in gains)
-    assert f"and {short} and {longer} on CIFAR-10" in page
-    assert [job.verdict for job in half].count("gains") == 7
-    on_cifar = [job for job in half if job.title.startswith("CIFAR")]
-    assert (len(half), len(on_cifar)) == (12, 10)
-    level = {job.title for job in on_cifar if job.verdict != "gains"}
+    gaining = [job.title for job in half if job.verdict == "gains"]
+    assert (len(half), len(gaining)) == (12, 7)
+    assert all(title.startswith("CIFAR") for title in gaining)
     alike = {f"CIFAR-10, 20 % taken for what is alike at {at}" for at in (2, 8)}
-    assert level == {"CIFAR-10 at 2"} | alike
     assert not any(job.title in alike for job in both if job.verdict != "level")
-    hundred = [f"{-job.gain.mean:.1f}" for job in on_cifar if "100" in job.title]
-    assert f"{hundred[0]} and {hundred[1]} points on CIFAR-100" in page
-    assert f"gains {hundred[2]} and {hundred[3]} points on CIFAR-100, and {short}" in page
     assert {job.verdict for job in both if job.results is coloured} == {"level"}
 
 
 def test_what_is_said_of_cpu_time_is_on_record():
-    readme, page = prose("README.md"), prose("docs/auto.md")
+    page = prose("docs/auto.md")
 
     def more(stage, arm, start=""):
         jobs = judged(evidence.results_of(stage), arm, Results.gain_in_time)  # that can be timed
@@ -109,7 +104,7 @@ def test_what_is_said_of_cpu_time_is_on_record():
 
     halved, times = more("instead", "traditional+progressive")
     assert (f"{min(times):.1f}", f"{max(times):.1f}") == ("1.2", "1.6")
-    assert "took 1.2 to 1.6 times the CPU time" in readme
+    assert "took 1.2 to 1.6 times the CPU time" in page
     gain = [job for job in halved if job.verdict == "gains"]
     assert len(gain) == 4
     assert {job.results.workload.recipe.data for job in gain} == {"cifar100"}
@@ -119,38 +114,12 @@ def test_what_is_said_of_cpu_time_is_on_record():
     assert {job.verdict for job in fashion} == {"loses"}
     assert "loses {1} and {0} points".format(*(f"{j.gain.mean:.1f}" for j in fashion)) in page
 
-    said = ("1.22 times", "1.40 times", "at most 1.40 and 1.78", "1.02 and 1.05 times")
-    assert all(words in page for words in said)
-    for arm, most, medians in (
-        ("auto", 1.40, (1.22, 1.02)),
-        ("auto+smoothing-0.3", 1.78, (1.40, 1.05)),
-    ):
-        jobs, times = more("instead", arm)
-        nets = [job.results.workload.recipe.model for job in jobs]
-        for net, middle in zip(("perceptron", "small_cnn"), medians, strict=True):
-            own = [time for time, of in zip(times, nets, strict=True) if of == net]
-            assert round(median(own), 2) == middle
-        assert round(max(times), 2) == most
 
-
-def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
-    measured, page = prose("docs/measured.md"), prose("docs/auto.md")
+def test_what_is_said_of_seeds_is_on_record():
+    measured = prose("docs/measured.md")
     found = evidence.results_of("instead")
     jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.rivals]
     assert f"with five in the development and in {jobs.count(5)} of the [{len(jobs)}" in measured
-    for stage, words in (("instead", "one case of six"), ("confirm", "of nine in the")):
-        rates = [
-            tuned.rate / each.workload.recipe.learning_rate
-            for each in evidence.results_of(stage)
-            for tuned in each.rates.values()
-        ]
-        limits = sum(min(rate, 1 / rate) == 1 / 8 for rate in rates)
-        assert round(len(rates) / limits) == {"instead": 6, "confirm": 9}[stage]
-        assert words in measured
-    (hundred,) = (each for each in found if each.workload.title == "CIFAR-100, 20 % wrong")
-    shares = [meters.get("wrong_labels") for meters in hundred.runs.meters]
-    known = [share for share in shares if share is not None]
-    assert f"gives {100 * min(known):.0f} to {100 * max(known):.0f} %" in page
 
 
 def test_what_is_said_of_recovery_is_on_record():
@@ -188,7 +157,7 @@ def test_what_is_said_of_a_residual_net_is_on_record():
 
 def test_what_is_said_of_sampling_rollouts_is_on_record():
     page, record = prose("docs/rollouts.md"), bench("trl-sampled")
-    arms, tasks = ([*dict.fromkeys(row[key] for row in record)] for key in ("arm", "task"))
+    tasks = [*dict.fromkeys(row["task"] for row in record)]
 
     def shares(arm, key):
         """Return what an arm took of plain training, by task."""
@@ -205,23 +174,8 @@ def test_what_is_said_of_sampling_rollouts_is_on_record():
     assert within("non-zero", "rows", 0.28, 0.4)
     assert within("non-zero", "tokens", 0.9, 1.01)
     assert within("non-zero", "cpu_seconds", 0.5, 0.8)
-    assert "**Refills** halve the updates" in page
     assert within("non-zero, 3 refills", "updates", 0.35, 0.55)
-    assert "**Maximum variance** trains on the fewest rows" in page
-    rows = {arm: shares(arm, "rows") for arm in arms}
-    for of_task in range(len(tasks)):
-        assert min(arms, key=lambda arm: rows[arm][of_task]).startswith("max variance")
-    assert "**Resting prompts** generate about as many tokens" in page
     assert within("prompts rest", "tokens", 0.7, 1.3)
     assert "generate more tokens than plain training in two of three tasks" in page
     assert sum(share > 1.3 for share in shares("all three", "tokens")) == 2
     assert all(row["solved"] for row in record)
-
-
-def test_what_is_said_of_two_ranks_is_on_record():
-    page = prose("docs/processes.md")
-    small = [row["median"] for row in bench("ranks") if row["net"] == "resnet9, width 8"]
-    exchange, sums, step = (1e3 * seconds for seconds in small)
-    assert f"exchange their messages in {exchange:.1f} ms" in page
-    assert f"needs {sums:.1f} ms" in page
-    assert f"a training step {step:.0f} ms" in page

@@ -227,5 +227,8 @@ def test_the_version_and_the_repository_are_one():
     version, date = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", changes, re.M)[0]
     assert version == project["version"] == citation["version"]
     assert date == str(citation["date-released"])
-    assert project["urls"]["Source"] == citation["repository-code"]
+    pages = [*ROOT.glob("*.*"), *ROOT.glob("docs/*.*"), *ROOT.glob(".github/**/*.yml")]
+    text = " ".join(page.read_text("utf-8", errors="ignore") for page in pages if page.is_file())
+    own = {*re.findall(r"[\w./:]+github\.com/[\w.-]+/selective-backprop\b", text)}
+    assert own == {project["urls"]["Source"]}
     assert citation["license"] == project["license"]

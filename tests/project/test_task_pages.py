@@ -2,16 +2,18 @@
 
 import random
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import fixture_language as language
+import numpy as np
 import pytest
 import torch
-from fixture_extend import DOCS, EXAMPLES, MODULES, NAMES, names_of
-from fixture_loaders import Numbered, select
+from fixture_extend import DIVERSE, DOCS, EXAMPLES, MODULES, NAMES, names_of
+from fixture_loaders import Numbered
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import selective_backprop as sb
 
@@ -51,6 +53,9 @@ def task_names(task: str) -> dict[str, object]:
         "segmentation": TensorDataset(images, (images > 0.5).long().squeeze(1)),
         "several labels per example": TensorDataset(pixels, functional.one_hot(labels, 10).float()),
         "Batches that are not pairs": named,
+        "Graphs": [
+            (image, int(label)) for image, label in zip(pixels[:, None], labels, strict=True)
+        ],
     }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
     strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
@@ -65,7 +70,7 @@ def test_what_the_page_shows_of_a_task_runs(task: str) -> None:
     loader = names["loader"]
     if not loader.stats.batches:
         assert len(list(loader)) == 2
-    assert (loader.stats.kept, loader.stats.scored) == (64, 128)
+    assert (loader.stats.kept, loader.stats.scored) == (64, 0 if task == "Graphs" else 128)
 
 
 @pytest.mark.parametrize("task", LOSSES)
@@ -100,6 +105,24 @@ def test_the_answer_to_a_question_runs_and_takes_three_lines(question: str) -> N
     if made is not loader and not made.stats.batches:
         names["loss_fn"] = made.loss_fn
         assert len(list(made)) == made.stats.batches > 0
+
+
+def test_auto_undoes_a_part_of_what_a_balanced_sampler_does_as_the_page_says():
+    pixels, labels = (part[:1437] for part in language.digits())
+    rare, model, seen = (labels == 8).long(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), []
+    drawn = WeightedRandomSampler((1 / rare.bincount())[rare], len(rare))
+    data = DataLoader(TensorDataset(pixels, rare), 32, sampler=drawn)
+    loader = sb.SelectiveLoader(data, model, nn.CrossEntropyLoss(), sb.auto())
+    optimizer, loss_fn = torch.optim.SGD(model.parameters(), 0.1, 0.9), loader.loss_fn
+    for _ in range(6):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+            seen += targets.tolist()
+    first, later = torch.tensor(seen, dtype=torch.float32).tensor_split([1437])
+    assert first.mean() == pytest.approx(1 / 2, abs=0.05)
+    assert later.mean() == pytest.approx(1 / 3, abs=0.08)
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -223,16 +246,6 @@ def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token(
 Margin, Gentle = NAMES["Margin"], NAMES["Gentle"]
 
 
-def test_a_scorer_and_a_selector_take_less_than_thirty_lines() -> None:
-    scorer, _, selector = EXAMPLES[:3]
-    for code, first in (
-        (scorer, "class Margin(sb.scorers.AbstractScorer):"),
-        (selector, "class Gentle(sb.selectors.AbstractSelector):"),
-    ):
-        assert first in code.splitlines()
-        assert len(code.splitlines()) < 30
-
-
 def test_a_strategy_of_both_trains() -> None:
     torch.manual_seed(0)
     data = TensorDataset(*(part[: language.TRAINED] for part in language.digits()))
@@ -269,17 +282,49 @@ def test_who_gives_losses_alone_has_no_margins() -> None:
         sb.SelectiveLoader(DataLoader(Numbered(40), 8), nn.Identity(), None, strategy, **losses)
 
 
-def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:
-    data = Numbered(40)
-    scorer = NAMES["EveryOther"](sb.scorers.Forward())
-    strategy = sb.Strategy("every other", scorer, sb.selectors.Top(1 / 4))
-    loader = select(DataLoader(data, 8), strategy, batch_size=2)
-    scored, read = [], []
+def spanning(logits, labels, missed) -> tuple[list[int], np.ndarray]:
+    """The four rows that span the sum of gradients best, greedily, and what they miss of it."""
+    gradients = (logits.softmax(1) - functional.one_hot(labels, 9)).double().numpy()
+    rest, chosen = gradients.sum(0) + missed, []
     for _ in range(4):
-        before = loader.stats
-        data.reads.zero_()
-        list(loader)
-        scored.append(loader.stats.since(before).scored)
-        read.append(int(data.reads.sum()))
-    assert scored == [40, 0, 40, 0]
-    assert read == [40, 10, 40, 10]
+        chosen.append(int(np.argmax(np.abs(gradients @ rest) * ~np.isin(range(12), chosen))))
+        basis = gradients[chosen].T
+        rest = rest - basis @ np.linalg.pinv(basis) @ rest
+    return sorted(chosen), rest
+
+
+@pytest.mark.parametrize("loads", [12, 5])
+def test_rows_of_a_window_are_chosen_together_and_remembered(loads) -> None:
+    torch.manual_seed(0)
+    data, missed = TensorDataset(torch.randn(36, 9), torch.arange(36) % 9), 0.0
+    loss_fn, net = nn.CrossEntropyLoss(), nn.Identity()
+    options = {"batch_size": 4, "with_selection": True}
+    loader = sb.SelectiveLoader(DataLoader(data, loads), net, loss_fn, DIVERSE, **options)
+    step = sb.SelectiveStep(net, loss_fn, DIVERSE, nonfinite="skip")
+    chosen = [selection.indices.tolist() for _, selection in loader]
+    for number, rows in enumerate(chosen):
+        logits, labels = data[12 * number : 12 * (number + 1)]
+        expected, missed = spanning(logits, labels, missed)
+        assert rows == [12 * number + row for row in expected]
+        lost = (
+            torch.cat([logits.new_full((1, 9), torch.nan), logits]),
+            torch.cat([labels[:1], labels]),
+        )
+        assert step(lost).rows.tolist() == [1 + row for row in expected]
+    assert len(chosen) == 3
+
+
+class Bare(NAMES["Gradients"]):
+    start = sb.scorers.Forward().start
+
+
+def test_features_that_are_missing_are_refused() -> None:
+    scorer, diverse = NAMES["Gradients"](), NAMES["Diverse"]()
+    for other in (sb.scorers.Forward(), sb.scorers.Recorded(), None):
+        with pytest.raises(sb.ConfigurationError, match=r"features|needs a scorer"):
+            sb.Strategy("diverse", other, diverse)
+    with pytest.raises(sb.ConfigurationError, match="returns features"):
+        sb.scorers.Stale(scorer)
+    step = sb.SelectiveStep(nn.Identity(), nn.CrossEntropyLoss(), replace(DIVERSE, scorer=Bare()))
+    with pytest.raises(sb.LossError, match=r"features of 3 .* shape None"):
+        step((torch.randn(3, 2), torch.tensor([0, 1, 0])))

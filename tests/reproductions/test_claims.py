@@ -5,26 +5,19 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from fixture_papers import fixture_panel, fixture_setting
+from fixture_papers import panel_of
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions.claims import MEASURES, NOTHING, Case, Claim, compared, judge
-from reproductions.evidence import Evidence, Panel
+from reproductions.claims import MEASURES, NOTHING, Case, Claim, judge
+from reproductions.evidence import Evidence
 from reproductions.jiang2019.times import reaches_sooner
 from reproductions.measures import beside, timed
 from reproductions.papers import FIGURES
-from reproductions.settings import make_arm, variants
 from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.frame import frame_of
 
 HOLDS, FAILS, OPEN = Verdict
-SETTING = fixture_setting()
 ENDS = Claim("q", "{0} ends higher than {1}", MEASURES["final error"], ("sb", "traditional"))
-
-
-def panel(setting=SETTING, **runs):
-    arms = tuple(make_arm(key, setting) for key in runs)
-    return fixture_panel(Panel("it", setting, arms), runs)
 
 
 def verdicts(claim, *panels):
@@ -35,35 +28,6 @@ def test_every_claim_of_a_source_is_of_a_sentence_that_it_quotes():
     rows = [(figure, claim) for figure in FIGURES.values() for claim in figure.claims]
     assert len(rows) > 100
     assert [claim for figure, claim in rows if claim.of not in figure.reported.quotes] == []
-
-
-def test_a_row_is_judged_in_each_panel_that_it_is_about():
-    shown = panel(traditional=fixture_seeds("t", (10, 10.1)), sb=fixture_seeds("s", (12, 12.2)))
-    ours = replace(shown, title="ours", setting=fixture_setting("SVHN"))
-    three = replace(ENDS, arms=("stale", "traditional"))
-    assert [claim for claim, _ in verdicts(ENDS, shown, ours)] == [
-        f"{title}: SB ends higher than Traditional" for title in ("it", "ours")
-    ]
-    assert [c[:4] for c, _ in verdicts(replace(ENDS, data="SVHN"), shown, ours)] == ["ours"]
-    assert [c[:4] for c, _ in verdicts(replace(ENDS, only="^it: SB"), shown, ours)] == ["it: "]
-    assert verdicts(three, shown) == []
-
-
-def test_patterns_stand_for_every_arm_that_they_fit():
-    rates = (0.2, 0.5, 0.7)
-    arms = variants([(f"sb-{rate}", make_arm("sb", SETTING)) for rate in rates])
-    arms = arms + variants([(f"el2n-{rate}", make_arm("sb", SETTING)) for rate in rates[:2]])
-    runs = {arm.key: fixture_seeds("any", (10, 11)) for arm in arms}
-    shown = fixture_panel(Panel("it", SETTING, arms), runs)
-
-    def pairs(*keys):
-        claim = replace(ENDS, text="{0} {1}", arms=keys)
-        return [text.removeprefix("it: ") for text, _ in verdicts(claim, shown)]
-
-    assert pairs("el2n-*", "sb-*") == ["el2n-0.2 sb-0.2", "el2n-0.5 sb-0.5"]
-    assert pairs("sb-*", "el2n-*") == ["sb-0.2 el2n-0.2", "sb-0.5 el2n-0.5"]
-    assert pairs("sb-*", "sb-*") == ["sb-0.2 sb-0.7"]
-    assert pairs("el2n-*", "sb-0.7") == ["el2n-0.2 sb-0.7", "el2n-0.5 sb-0.7"]
 
 
 @pytest.mark.parametrize(
@@ -77,23 +41,9 @@ def test_a_claim_agrees_where_the_whole_interval_lies_on_its_side_of_the_limit(
     side, limit, verdict
 ):
     base, own = fixture_seeds("t", (10.0, 11.0, 12.0)), fixture_seeds("s", (12.0, 13.1, 13.9))
-    shown = panel(traditional=base, sb=own)
+    shown = panel_of(traditional=base, sb=own)
     ((_, found),) = verdicts(replace(ENDS, side=side, limit=limit), shown)
     assert found is verdict
-
-
-def marks(claim, *panels, elsewhere=None):
-    found = judge([claim, claim], Evidence(None, panels), elsewhere)
-    return [finding.aside or finding.verdict for _, finding in found]
-
-
-def test_a_comparison_counts_once_and_where_another_item_makes_it_not_at_all():
-    base, own = fixture_seeds("t", (10.0, 10.1, 10.2)), fixture_seeds("s", (12.0, 12.2, 12.3))
-    shown = panel(traditional=base, sb=own)
-    assert marks(ENDS, shown) == ["agrees", "counted above"]
-    elsewhere = dict.fromkeys(compared([ENDS], [shown]), "fig-7")
-    assert marks(ENDS, shown, elsewhere=elsewhere) == ["counted at fig-7"] * 2
-    assert marks(replace(ENDS, limit=1.0), shown, elsewhere=elsewhere)[0] == "agrees"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +51,6 @@ def test_a_comparison_counts_once_and_where_another_item_makes_it_not_at_all():
     [
         ({}, ("cpu_seconds", "cost")),
         ({"code": "git 2"}, ("cost",)),
-        ({"machine": "other"}, ("cost",)),
         ({"started": "2026-01-03T00:00:00+00:00"}, ("cost",)),
         ({"seconds": math.nan, "cpu_seconds": math.nan}, ("cost",)),
         # A run takes 20 seconds.

@@ -2,14 +2,13 @@ from dataclasses import replace
 
 import pandas as pd
 from fixture_cases import share_of_cases
-from fixture_papers import fixture_panel, fixture_setting
+from fixture_papers import panel_of
 from fixture_runs import fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproductions.evidence import Evidence, Panel
+from reproductions.evidence import Evidence
 from reproductions.jiang2019.curves import draw_errors, draw_front, front
-from reproductions.settings import make_arm
 
 PLACE = st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9))
 
@@ -32,10 +31,8 @@ def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(p
 
 def shown(*keys, code=None):
     """A panel of strategies of which Kath18 trained on all that it was given."""
-    setting = fixture_setting()
-    arms = tuple(make_arm(key, setting) for key in keys)
     runs = {key: fixture_seeds(key, (10.0, 11.0, 12.0), device="cpu") for key in keys}
-    panel = fixture_panel(Panel("it", setting, arms), runs)
+    panel = panel_of(**runs)
     panel.runs.loc[panel.runs.key == "kath18", "trained"] = panel.runs.candidates
     if code:
         panel.runs.loc[panel.runs.key != "traditional", "code"] = code

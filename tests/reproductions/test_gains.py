@@ -9,7 +9,7 @@ from fixture_runs import fixture_run
 
 from reproductions.auto.protocol import STAGES, Tuned, tuned
 from reproductions.auto.results import Results, judged
-from reproductions.auto.study import by_job, measured, tallied
+from reproductions.auto.study import by_job
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
 
@@ -72,33 +72,6 @@ def test_jobs_of_a_page_are_judged_together():
     assert verdicts(both) == ["gains", "gains"]
     pair = noisy(PLAIN, {4: 5, 16: 5}, {4: near, 16: near})
     assert verdicts(pair) == ["level", "level"]
-
-
-def test_a_strategy_is_judged_at_equal_cost_and_at_equal_cpu_time():
-    found = results(PLAIN, {4: 5, 16: 4}, auto={4: 4.5, 16: 4})
-    found.runs["device"] = "cpu"
-    slow = found.runs.arm == "auto"  # twice the time of plain training
-    found.runs.loc[slow, "cpu_seconds"] = 36.0 * found.runs.length[slow] / 4
-    found.runs.loc[~slow, "cpu_seconds"] = 18.0 * found.runs.length[~slow] / 4
-    # In the time of 8 plain passes, plain training is half-way between its errors: 5 and 4.
-    assert tallied([found])[:4] == ("2", "1", "1", "0")
-    assert tallied([found])[-2:] == ("0, 2, 0", "+0.00, +0.00, +0.00")
-
-
-def test_the_best_thinning_is_chosen_on_tuning_seeds_and_judged_by_every_measure():
-    known = {"traditional+thinned-0.05": {4: 3.0}, "traditional+thinned-0.1": {4: 4.0}}
-    found = results(BY_NAME["mnist-90-of-one-class"], {4: 5}, **known)
-    better = {("traditional+thinned-0.1", Budget("cost", 4.0)): Tuned({0.1: 2.0})}
-    found = replace(found, rates={**found.rates, **better})
-    for column, plain, own in (("test_loss", 0.5, 0.4), ("rare_precision", 0.25, 0.5)):
-        found.runs[column] = found.runs.arm.map(lambda arm: plain if arm == "traditional" else own)  # noqa: B023
-    rare = [(5.0, 45.0) if arm == "traditional" else (5.0, 5.0) for arm in found.runs.arm]
-    found.runs["class_errors"] = rare
-    found.runs["corrected_loss"] = found.runs.test_loss
-    (cells,) = measured([found], "traditional+thinned").rows
-    assert [*cells[1:3]] == ["**−1.00**", "**−20.00**"]
-    said = [cell.strip("*").partition(" ")[0] for cell in cells[4:]]
-    assert said == ["−20.00", "+25.00", "−10.00", "−10.00"]
 
 
 def tried(arm, budget, rate, errors, **changes):

@@ -1,11 +1,9 @@
 """The paper's headline, from the records alone."""
 
-from fixture_papers import Screen, fixture_panel, fixture_setting
+from fixture_papers import Screen, panel_of
 from fixture_runs import fixture_run
 
-from reproductions.evidence import Panel
 from reproductions.headline import _beyond_plain, headline
-from reproductions.settings import make_arm
 
 
 def test_the_headline_says_four_things_and_draws_three(tmp_path):
@@ -22,11 +20,10 @@ def test_the_headline_says_four_things_and_draws_three(tmp_path):
 
 
 def test_the_best_plain_training_is_the_one_that_reaches_a_target_first():
-    setting = fixture_setting()
     errors = {"traditional": (40.0, 20.0, 10.0), "shortened": (10.0, 10.0, 10.0)}
     errors["sb"] = (40.0, 10.0, 10.0)
     runs = {key: [fixture_run(key, seed, each) for seed in (0, 1)] for key, each in errors.items()}
-    panel = fixture_panel(Panel("it", setting, tuple(make_arm(k, setting) for k in errors)), runs)
+    panel = panel_of(**runs)
     slower = _beyond_plain(panel)
     assert [*slower.index] == [0, 1]
     assert (slower < 0).all()  # than the shortened one; it is sooner than the whole one

@@ -13,11 +13,9 @@ from reproductions.jiang2019 import inside
 from reproductions.measures import follow, lowest, over_training
 from reproductions.papers import FIGURES
 from reproductions.probes import LossRanks, pack
-from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation
 
-HOLDS, FAILS, _ = Verdict
 SCALE = fixture_scale()
 
 

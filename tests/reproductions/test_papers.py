@@ -8,14 +8,12 @@ import pytest
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 
 import selective_backprop as sb
-from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES
 from reproductions.papers import FIGURES, figures_at, find_figures, limited, list_figures, reproduce
 from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
 from reproductions.training import file_of
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.runner.grid import RunStore
 
 # Of so few digits, pruning may leave nothing of a class, and a tenth is less than a batch.
 pytestmark = pytest.mark.filterwarnings(
@@ -176,21 +174,6 @@ def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
     for name in FIGURES.keys() - {figure.name for figure in there}:
         with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):
             find_figures([name], scale)
-
-
-def test_all_seeds_on_record_are_drawn_and_with_seeds_of_its_own_an_arm_has_these(made, tmp_path):
-    _, _, order = made
-    few = fixture_order(tmp_path, seeds=1, trains=False)
-    shutil.copytree(order.folder, few.folder)
-    ((arm, *_),) = [panel.arms for panel in FIGURES["fig-1"].panels(SCALE)]
-    store = RunStore(few.folder)
-    run = store.read(few.plans_of(arm)[0])
-    more = replace(arm.plan, seed=7, device="cpu")
-    shutil.copy(run.path, store.path(more))
-    again = replace(few)
-    seeds = [plan.seed for plan in again.plans_of(arm)]
-    assert seeds == [0, 7, *TUNING_SEEDS]  # those that tried this learning rate, too
-    assert [plan.seed for plan in again.plans_of(replace(arm, seeds=(1,)))] == [1]
 
 
 def test_a_figure_that_shows_examples_stays_as_it_is_where_the_data_are_not_at_hand(made, tmp_path):

@@ -53,6 +53,12 @@ def losses(scene):
     return nn.functional.cross_entropy(*logits(scene), reduction="none").tolist()
 
 
+def test_quantiles_of_losses_are_those_of_the_first_examples(scene):
+    expected = torch.tensor(losses(scene)).quantile(torch.linspace(0, 1, 5)).tolist()
+    seen = LossQuantiles(examples=COUNT, steps=4).look(scene, 1.0, {})
+    assert seen["quantiles"] == pytest.approx(expected, rel=1e-4)
+
+
 def test_ranks_of_losses_are_followed_and_averaged_over_the_looks(scene):
     probe, memory = LossRanks(examples=COUNT, followed=3), {}
     shares = [[place / (COUNT - 1) for place in places(losses(scene))]]
@@ -105,17 +111,14 @@ def test_confidences_are_sorted_and_the_surest_bin_is_the_last(scene):
     )
     values, right = zip(*pairs, strict=True)
     each = len(pairs) // bins
-    seen = TargetConfidences(1.0, bins).look(scene, 1.0, {})
+    probe, memory = TargetConfidences(0.5, bins), {}
+    assert probe.look(scene, 0.4, memory) is None
+    seen = probe.look(scene, 0.51, memory)
+    assert probe.look(scene, 0.6, memory) is None
     expected = [float(torch.tensor(values).quantile(place / bins)) for place in range(bins + 1)]
     assert seen["confidence"] == pytest.approx(expected, abs=2e-3)
     expected = [statistics.fmean(right[at : at + each]) for at in range(0, len(right), each)]
     assert seen["accuracy"] == pytest.approx(expected, abs=2e-3)
-
-
-def test_confidences_are_seen_once_at_their_moment(scene):
-    probe, memory = TargetConfidences(0.5), {}
-    seen = [probe.look(scene, progress, memory) is not None for progress in (0.4, 0.51, 0.6)]
-    assert seen == [False, True, False]
 
 
 def gradient(scene, rows):

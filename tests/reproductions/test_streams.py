@@ -1,18 +1,16 @@
 """The stage of streams, on a small made-up stream that repeats most of its rows."""
 
-import io
 import json
 from types import SimpleNamespace
 
 import pytest
 import torch
-from rich.console import Console
+from fixture_papers import ORDER, Screen
 
 from reproductions import streams
 from reproductions.training import Order
 
 STREAM = streams.Stream("Made up, 400", "kdd99", 400, rates=(0.1, 0.2))
-HOW = {"device": "cpu", "threads": 1, "jobs": 1, "root": None, "command": "typed"}
 
 
 @pytest.fixture
@@ -28,10 +26,9 @@ def made_up(monkeypatch):
 
 
 def run(folder, **more):
-    said = io.StringIO()
-    order = Order(out=folder, **HOW, **more)
-    streams.run_streams(Console(file=said, width=300), {STREAM.name: STREAM}, order)
-    return said.getvalue()
+    screen = Screen(300)
+    streams.run_streams(screen, {STREAM.name: STREAM}, Order(out=folder, **ORDER | more))
+    return screen.text
 
 
 def test_each_strategy_trains_up_to_the_cost_and_what_is_on_record_is_not_done_again(

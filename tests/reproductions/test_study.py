@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fixture_lab import carry_out, fixture_plan
-from fixture_papers import Screen
+from fixture_papers import ORDER, Screen
 
 import selective_backprop as sb
 from reproductions import training
@@ -42,13 +42,10 @@ def _small_grid():
         yield
 
 
-FIELDS = {"seeds": 2, "device": "cpu", "threads": 1, "jobs": 1, "root": None, "command": "any"}
-
-
 def run(out, *, stage=TINY, arms=FEW, only=(), **changes):
     """Run a stage, and return what was said."""
     screen = Screen()
-    run_study(screen, stage, Order(out=out, **FIELDS | changes), arms=arms, only=only)
+    run_study(screen, stage, Order(out=out, **ORDER | changes), arms=arms, only=only)
     return screen.text
 
 
@@ -136,7 +133,6 @@ ABSENT = replace(PLAIN, title="Absent", recipe=replace(DIGITS, data="cifar10"))
     ("changes", "error", "said"),
     [
         ({"only": ("digits-9",)}, sb.ConfigurationError, "'digits-9'.*few-digits, few-digits-"),
-        ({"arms": ("best",)}, sb.ConfigurationError, "no strategy 'best'; there are traditional"),
         ({"stage": replace(TINY, workloads=(PLAIN, ABSENT))}, sb.DataError, "is not a folder"),
     ],
 )
@@ -147,8 +143,8 @@ def test_a_part_or_data_that_are_not_there_are_refused(changes, error, said, tmp
 
 
 def test_the_stages_share_no_data_and_no_seed():
-    # The last four stages have data of those before them, under seeds of their own.
-    data = [{each.recipe.data for each in stage.workloads} for stage in [*STAGES.values()][:-4]]
+    # The last five stages have data of those before them, under seeds of their own.
+    data = [{each.recipe.data for each in stage.workloads} for stage in [*STAGES.values()][:-5]]
     seeds = [{*stage.seeds(50)} for stage in STAGES.values()]
     for parts in (data, [*seeds, {900, 901, 902}]):
         assert sum(map(len, parts)) == len(set().union(*parts))
@@ -177,7 +173,7 @@ def test_what_the_first_passes_show_is_counted_by_hand():
 def test_the_first_passes_are_measured_once_for_each_workload(tmp_path, monkeypatch):
     monkeypatch.setattr(recovery, "STAGES", {"tiny": TINY})
     monkeypatch.setattr(recovery, "READ", ("tiny",))
-    recovery.run_recovery(Screen(), order := Order(out=tmp_path, **FIELDS))
+    recovery.run_recovery(Screen(), order := Order(out=tmp_path, **ORDER))
     known = json.loads((tmp_path / recovery.FILE).read_text("utf-8"))["workloads"]
     assert [*known] == ["tiny/few-digits", "tiny/few-digits-skewed"]
     monkeypatch.setattr(recovery, "measure", None)

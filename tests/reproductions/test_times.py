@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from fixture_papers import fixture_panel, fixture_setting, judged
+from fixture_papers import fixture_setting, judged, panel_of
 from fixture_runs import fixture_run
 
 from reproductions.drawing import caption
-from reproductions.evidence import Evidence, Panel
+from reproductions.evidence import Evidence
 from reproductions.jiang2019.times import speedup_table, speedup_tables
 from reproductions.settings import make_arm
 from selective_backprop_lab.analysis.estimates import Verdict
@@ -15,20 +15,18 @@ SETTING = fixture_setting()
 
 
 def filled(setting=SETTING, **errors):
-    arms = tuple(make_arm(key, setting) for key in errors)
     runs = {
-        arm.key: [fixture_run(arm.plan.arm, k, each) for k, each in enumerate(errors[arm.key])]
-        for arm in arms
+        key: [fixture_run(make_arm(key, setting).plan.arm, k, each) for k, each in enumerate(own)]
+        for key, own in errors.items()
     }
-    return fixture_panel(Panel("it", setting, arms), runs)
+    return panel_of(setting, **runs)
 
 
 @pytest.mark.parametrize(("other", "axes"), [("A", ["CPU seconds", "cost"]), ("B", ["cost"])])
 def test_a_run_that_changed_machines_is_compared_by_cost_alone_and_the_caption_says_so(other, axes):
-    arms = make_arm("traditional", SETTING), make_arm("sb", SETTING)
     changed = fixture_run("selective-backprop", device="cpu", end={"machines": ["A", other]})
     runs = {"traditional": [fixture_run(device="cpu")], "sb": [changed]}
-    evidence = Evidence(None, (fixture_panel(Panel("it", SETTING, arms), runs),))
+    evidence = Evidence(None, (panel_of(**runs),))
     assert [t.title for t in speedup_tables(evidence)] == [f"it: speed-up in {x}" for x in axes]
     assert ("1 of 2 runs changed machines" in caption(evidence)) == (other == "B")
 

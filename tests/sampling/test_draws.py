@@ -10,11 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop._sampling.draws import (
-    _take_points,
-    tilt_on_device,
-    with_room,
-)
+from selective_backprop._sampling.draws import _take_points, tilt_on_device, with_room
 
 seeds = st.integers(0, 2**32)
 weights = st.one_of(

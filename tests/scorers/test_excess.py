@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from fixture_extend import NAMES
 from fixture_loaders import (
     NotedSampler,
     Numbered,
@@ -121,6 +122,7 @@ def test_remembered_losses_are_compared_with_each_examples_own_first():
         ledger.record(torch.arange(3), torch.tensor(losses), epoch)
     scorer = sb.scorers.Excess(None, sb.scorers.Recorded(max_age=2))
     assert recalled(scorer, ledger, 3) == [-2.5, 0.25, -1.0, math.inf]
+    assert recalled(NAMES["Risen"](), ledger) == [-2.5, 0.25, -1.0, math.inf]
     assert recalled(scorer, ledger, 5) == [math.inf] * 4
 
 

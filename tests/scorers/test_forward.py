@@ -106,10 +106,11 @@ def test_scoring_without_a_model_or_losses_is_refused(parts):
         sb.scorers.Forward().start(sb.scorers.Context(8, None, **parts))
 
 
-def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
-    running = start(net(), of=lambda model, batch: model(batch[0])[1:, 0])
-    with pytest.raises(sb.LossError, match=r"\(7,\).*batch of 8"):
-        running.score(BATCH, INDICES)
+def test_losses_of_the_wrong_number_and_unasked_pairs_are_refused():
+    seven, pair = (lambda found: found[1:, 0]), (lambda found: (found[:, 0], found))
+    for take, said in ((seven, r"\(7,\).*batch of 8"), (pair, "got tuple")):
+        with pytest.raises(sb.LossError, match=said):
+            start(net(), of=lambda m, b, take=take: take(m(b[0]))).score(BATCH, INDICES)
 
 
 def fixture_outputs(rows: int = 9, classes: int = 4, spread: float = 3.0) -> tuple:

@@ -379,12 +379,10 @@ def find_losses(
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
-    """Return the function that computes `(outputs, targets)`; None if only `losses` was given."""
     return outputs if outputs is not None or losses is not None else apply_to_pair
 
 
 def warn_of_mixtures(batch: Any) -> None:
-    """Warn if a batch that was loaded by index has targets as MixUp or CutMix makes them."""
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
             "the targets look mixed from two examples each (MixUp, CutMix), but the strategy files "

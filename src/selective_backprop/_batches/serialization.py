@@ -131,7 +131,6 @@ def _find(name: str) -> Any:
 
 
 def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
-    """Return an object of one of the user's types, without running the type's code."""
     found = _find(name)
     if not isinstance(found, type):
         raise ConfigurationError(f"the state holds rows of type {name}, which is not imported")

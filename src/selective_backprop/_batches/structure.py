@@ -41,7 +41,6 @@ class Layout:
 
 
 def _parts(value: Any) -> Sequence[tuple[Any, Any]] | None:
-    """Return the parts of a container with keys, field names or positions; None for a leaf."""
     kind = type(value)
     if isinstance(value, (Tensor, PackedSequence)):
         return None
@@ -111,7 +110,6 @@ def list_tensors(batch: Any) -> list[Tensor]:
 
 
 def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
-    """Return the batch with the next of `leaves` in place of each of its leaves."""
     if (parts := _parts(batch)) is None:
         return next(leaves)
     named = {
@@ -138,7 +136,6 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
 
 
 def map_tensors(function: Callable[[Any], Any], batch: Any, kinds: Any = Tensor) -> Any:
-    """Return the batch with what a function makes of its tensors; itself if it changes none."""
 
     def change(leaf: Any) -> Any:
         if _lists_numbers(leaf):
@@ -152,7 +149,6 @@ def map_tensors(function: Callable[[Any], Any], batch: Any, kinds: Any = Tensor)
 
 
 def move_batch(batch: Any, device: torch.device) -> Any:
-    """Return the batch with its tensors on `device`; the batch itself if they already are."""
     if type(batch) in (list, tuple) and all(
         type(leaf) is Tensor and leaf.device == device for leaf in batch
     ):
@@ -229,7 +225,6 @@ def rows_elsewhere(axis: int) -> str:
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
-    """Refuse paths that a batch lacks and, if it `takes` rows, batches that cannot have others."""
     found = [path for path, _ in named_leaves(batch)]
     padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
     for option, paths in (("whole", layout.whole), ("pad", padded)):
@@ -379,7 +374,6 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
 
 
 def _kind(leaf: Any) -> str:
-    """Return a leaf's kind in words; only leaves of one kind can be joined."""
     if isinstance(leaf, (Tensor, np.ndarray)):
         kind = "Tensor" if isinstance(leaf, Tensor) else "ndarray"  # of any subclass
         return f"a {kind} {'with rows' if leaf.ndim else 'of one number'}"

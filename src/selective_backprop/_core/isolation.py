@@ -113,7 +113,6 @@ class KeptModel:
 
     @contextmanager
     def kept(self, *, evaluates: bool = False) -> Generator[None]:
-        """Run the body, with all modules in eval mode if it `evaluates`; then restore the model."""
         modules = list_modules(self._model)
         # Flags are set directly: a module's `train()` may do more, and `__setattr__` is slow.
         training = [each for each in modules if each.training] if evaluates else []

@@ -92,14 +92,12 @@ def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
 def check_instance(
     name: str, value: Any, kind: type, example: str, *, optional: bool = False
 ) -> None:
-    """Refuse a value that is not an instance of a class; the message gives an example of one."""
     if not isinstance(value, kind) and not (optional and value is None):
         noun = kind.__name__.partition("Abstract")[2].lower() or kind.__name__
         raise ConfigurationError(f"{name}={value!r:.60} is no {noun}; pass one such as {example}")
 
 
 def settle(specification: object, check: Callable[..., Any], *names: str, **bounds: Any) -> None:
-    """Replace fields of a frozen specification by what a check returns for them."""
     for name in names:
         checked = check(name, getattr(specification, name), **bounds)
         object.__setattr__(specification, name, checked)

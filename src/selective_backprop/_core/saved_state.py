@@ -41,7 +41,6 @@ class Saved:
         return StateError(self.path, f": {needed} is needed, got {_show(self.value)}")
 
     def fields(self, *names: str) -> "Collection[Saved]":
-        """Return the values of a mapping that has exactly these names."""
         if not isinstance(self.value, Mapping):
             raise self.refuse("a mapping")
         for name in names:
@@ -121,7 +120,6 @@ class Saved:
         return state
 
     def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
-        """Return a dataclass of numbers, each within its range; the default range is 0 or more."""
         types = {field.name: field.type for field in fields(cast(Any, kind))}
         values = {}
         for (name, each_kind), each in zip(types.items(), self.fields(*types), strict=True):

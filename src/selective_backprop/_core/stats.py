@@ -9,21 +9,20 @@ TRAINED = 3  # forward passes that training on an example takes: a backward coun
 class Stats:
     """Counts since training began, up to the batch that your training loop received last.
 
+    Printed, they are one sentence, which counts epochs from 1; their `repr` shows every count.
+
     Attributes:
         epoch: number of the current or last epoch, from 0; -1 before the first epoch.
         candidates: examples that came up for training, loaded or not; each epoch counts them again.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
         checked: examples that were also scored exactly, to check an approximate scorer.
-        observed: examples whose scores a gate took from training steps, without a scoring pass. (A
-            gate decides when to select.)
+        observed: examples whose scores a gate (which decides when to select) took from steps.
         expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
-        waiting: examples that wait until there are enough candidates to choose from, until they
-            fill a training batch, or until another process has a batch too.
-        dropped: examples discarded by `leftovers="drop"`, or by `leftovers="flush"` if another
-            process had no batch left.
+        waiting: examples that wait for more candidates, a full batch, or another process's batch.
+        dropped: examples that `leftovers="drop"` discarded, or "flush" if another process ended.
         beyond: examples of this process's shard that never came up, because another process's
             epoch ended first. No other count includes them. Always 0 if the sampler has no length.
         nonfinite: examples skipped because their loss was not finite.
@@ -44,6 +43,14 @@ class Stats:
     beyond: int = 0
     nonfinite: int = 0
     ties: float = 0.0
+
+    def __str__(self) -> str:
+        if self.epoch < 0:
+            return "before the first epoch"
+        shown = f"{_trained_on(self)}, {self.batches:,} batch{'es' * (self.batches != 1)}"
+        more = {name: getattr(self, name) for name in ("scored", "waiting", "dropped", "nonfinite")}
+        shown += "".join(f", {number:,} {name}" for name, number in more.items() if number)
+        return f"up to epoch {self.epoch + 1}: {shown}"
 
     @property
     def rate(self) -> float:
@@ -66,10 +73,7 @@ class Stats:
         return TRAINED * self.candidates
 
     def since(self, earlier: "Stats") -> "Stats":
-        """Return how much each count has grown since an earlier snapshot.
-
-        `epoch` and `ties` keep their present values.
-        """
+        """Return how counts have grown since a snapshot; `epoch` and `ties` stay as they are."""
         names = vars(self).keys() - {"epoch", "ties"}
         grown = {name: getattr(self, name) - getattr(earlier, name) for name in names}
         return replace(self, **grown)
@@ -82,8 +86,7 @@ class ScoreStats:
     Attributes:
         count: number of finite scores, at least 1.
         mean: mean of the finite scores.
-        deciles: 11 numbers: the lowest score, the nine values that cut the sorted scores into
-            tenths, and the highest score.
+        deciles: 11 numbers: the lowest score, the nine deciles, and the highest score.
     """
 
     count: int
@@ -106,3 +109,11 @@ class StepStats:
     candidates: int = 0
     kept: int = 0
     nonfinite: int = 0
+
+    def __str__(self) -> str:
+        return f"{_trained_on(self)}, {self.steps:,} step{'s' * (self.steps != 1)}"
+
+
+def _trained_on(counts: Stats | StepStats) -> str:
+    share = f" ({100 * counts.kept / counts.candidates:.0f} %)" if counts.candidates else ""
+    return f"{counts.kept:,} of {counts.candidates:,} trained on{share}"

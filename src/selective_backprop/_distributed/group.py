@@ -35,7 +35,6 @@ class Group:
     members: Any = None  # torch's process group; None for all processes
 
     def gather(self, message: Tensor, doing: str) -> Tensor:
-        """Return the messages of all ranks, `[rank, ...]`; `doing` is for error messages."""
         return self.send(message, doing)()
 
     def send(self, message: Tensor, doing: str) -> Callable[[], Tensor]:
@@ -147,7 +146,6 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Group
 
 
 def _device_of(members: Any, device: torch.device | None) -> torch.device:
-    """Return the device for messages: the CPU, if the group can send from its memory."""
     pairs = distributed.get_backend_config(members).split(",")
     backends = dict(pair.partition(":")[::2] for pair in pairs)
     own = None if device is None else backends.get(device.type)
@@ -174,7 +172,6 @@ class Head(NamedTuple):
 
     @property
     def place(self) -> tuple[bool, int, int]:
-        """What must be the same on all ranks."""
         return self.status is Status.OPENING, self.epoch, self.exchanges
 
     def __str__(self) -> str:

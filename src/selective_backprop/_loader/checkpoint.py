@@ -11,7 +11,7 @@ from selective_backprop._core.stats import Stats
 from selective_backprop._pipeline.rows import Cursor, EpochStart, generators_of, put_back
 from selective_backprop._pipeline.stages import Pipeline
 
-STATE_VERSION = 18
+STATE_VERSION = 19
 HOST = torch.device("cpu")  # where indices are drawn
 
 
@@ -66,11 +66,9 @@ class LoaderState:
 
     @property
     def begins(self) -> EpochStart:
-        """`runs`, or else what the next epoch will start with."""
         return self.runs or self.starts_at(self.next_epoch)
 
     def begin(self) -> tuple[EpochStart, EpochStart | None]:
-        """Begin or continue the next epoch; return its start and, if continued, how it began."""
         mid_epoch = self.mid_epoch
         self._tally["epoch"] = self.next_epoch
         self.start = mid_epoch or self.starts_at(self.next_epoch)
@@ -87,7 +85,6 @@ class LoaderState:
         self.left, self.start = self._running(self.start), None
 
     def _running(self, start: EpochStart) -> EpochStart | None:
-        """Return what continuing the running epoch needs; None if that is not possible."""
         pipeline, (cursor, mid_epoch) = self._pipeline, self._begun
         if pipeline.cursor is cursor:  # nothing new has come
             return mid_epoch

@@ -38,7 +38,6 @@ class Epochs:
             live.close()
 
     def break_off(self) -> None:
-        """Leave the running epoch; its iterator is the original loader's, and goes on."""
         if self._state.start is not None:
             self._live = None
             self._state.leave()
@@ -46,7 +45,6 @@ class Epochs:
                 memory.close()
 
     def begin(self, epoch: "Epoch") -> Generator[Any]:
-        """Return the next epoch's batches, for an iterator that takes the place of earlier ones."""
         self.close()
         # A weak reference, so that a loop that breaks off frees the iterator and its workers.
         self._live = weakref.ref(epoch)

@@ -61,7 +61,6 @@ class EpochHandshake:
         self._least = self._judge([EpochForecast(*each) for each in forecasts.tolist()])
 
     def close(self) -> None:
-        """Merge what ranks have learned in an epoch that has ended on all of them."""
         if self._memory is not None:
             noted = self.group.gather(torch.tensor(self._memory.noted), "ends an epoch")
             self._memory.merge(self.group, noted.tolist())
@@ -73,7 +72,6 @@ class EpochHandshake:
         return self._least.batches
 
     def foresee(self, start: EpochStart) -> int:
-        """Return the number of batches of a coming epoch, on every rank; TypeError if unknown."""
         if self._memory is not None:
             raise TypeError("the scores that other ranks remember are known once the epoch runs")
         if start.held or not self._setup.source.is_shared_by(self.group.size):

@@ -71,19 +71,11 @@ class Messages:
         candidates_seen, lockstep = self._state.candidates_seen, self._pipeline.lockstep
         if not candidates_seen and (lockstep is None or not lockstep.cut):
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
-        why = ""
-        if after.ties:
-            why = (
-                f" {after.ties:.0%} of the recent scores are ties, which never outrank each other."
-            )
-        if after.nonfinite:
-            why += f" So far, {after.nonfinite} were skipped because their losses are not finite."
-        if after.dropped:
-            why += f" So far, {after.dropped} were dropped because they did not fill a batch."
+        ties = f" {after.ties:.0%} of the recent scores are ties, which never outrank each other."
         warn(
             f"epoch {after.epoch + 1} yielded no training batch: it had {candidates_seen} "
-            f"candidates, and {after.waiting} examples wait until they fill a batch.{why} If this "
-            "happens in every epoch, use leftovers='carry' or a smaller batch size."
+            f"candidates.{ties * bool(after.ties)} Counts {after}. If this happens in every epoch, "
+            "use leftovers='carry' or a smaller batch size."
         )
 
 
@@ -127,7 +119,6 @@ def _draws_early(strategy: Strategy) -> bool:
 
 
 def warn_of_sampler(setup: Setup) -> None:
-    """Warn if batches join what the user's sampler keeps apart, or all ranks draw everything."""
     strategy, source, shape, ranks = setup.strategy, setup.source, setup.shape, setup.ranks
     remembers = setup.needs.remembers
     if remembers and ranks.size > 1 and ranks.rank == 0 and source.draws_all:

@@ -63,8 +63,7 @@ class SelectiveLoader:
             called with; by default `(model(inputs), targets)`.
         batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
             GPU, scoring is fastest if batches of `loader` have `batch_size / rate` rows.
-        epochs: number of epochs that you will train, for strategies that select only during a part
-            of training.
+        epochs: number of epochs to train, for strategies that select in only a part of training.
         progress: `callable()` that returns the fraction of training done, in [0, 1], instead of
             `epochs`, if a time limit or so ends training. Workers call it a few batches ahead.
         leftovers: what happens at an epoch's end to rows that do not fill a batch, or a window (the
@@ -385,10 +384,8 @@ class SelectiveLoader:
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
         pipeline = self._pipeline
-        if smoothing is None:
-            smoothing = self._smoothing
-        else:
-            smoothing = options.check_number("smoothing", smoothing, least=0, below=1)
+        given = options.check_number("smoothing", smoothing, least=0, below=1, optional=True)
+        smoothing = self._smoothing if given is None else given
         if self._epochs.loss is not None:
             self._epochs.loss.used = True
         if targets is None and outputs is not None:

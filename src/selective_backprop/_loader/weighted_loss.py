@@ -131,7 +131,6 @@ class HandedBatch:
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:
-    """Return the tensors of a batch whose rows can be viewed."""
     tensors = (leaf for leaf in list_leaves(batch) if isinstance(leaf, Tensor))
     return [each for each in tensors if each.layout is strided and not each.is_nested]
 
@@ -200,7 +199,6 @@ class WeighingLoss:
             self._open, self._count = opened, self._count + 1
 
     def close(self) -> None:
-        """Let no batch be open, because an epoch begins or has ended."""
         closed, self._open = self._open, None
         self._before.clear()
         if closed is not None and closed.done:

@@ -61,7 +61,6 @@ class PendingUpdates:
         return torch.cat([none, *(move_tensor(each, none.device) for each in self._rows)])
 
     def clear(self) -> None:
-        """Forget the updates, but not which examples await a loss."""
         self._rows = []
 
     def state_dict(self) -> dict[str, Any]:

@@ -87,7 +87,6 @@ class CandidateLoader:
         self._batches = iter(())
 
     def run(self, *, first: bool) -> Iterator[CandidateBatch]:
-        """Yield the epoch's batches; check the first with care if training begins (`first`)."""
         batches, self._batches = self._batches, iter(())
         waiting: deque[CandidateBatch] = deque()
         failure: Exception | None = None

@@ -54,7 +54,6 @@ class LengthPlanner:
             raise TypeError(ORDER)
 
     def _count(self, start: EpochStart) -> tuple[int, EpochStart | None]:
-        """Return the number of batches of an epoch, and the start of the next one, if known."""
         held, later = bool(start.held), start._replace(epoch=start.epoch + 1, held=0)
         if self.shape.keeps_everything and self.shape.unchanged:
             return self.source.length() + held, later
@@ -108,7 +107,6 @@ class LengthPlanner:
     def _run(
         self, waits: BufferState, candidate_batches: Iterable[tuple[Phase, int]]
     ) -> tuple[int, BufferState]:
-        """Return how many batches a buffer yields of mere numbers of rows, and what then waits."""
         buffer = SelectionBuffer(self._selector, self.shape)
         buffer.state = waits
         found = sum(1 for _ in buffer.release())
@@ -118,7 +116,6 @@ class LengthPlanner:
         return found, buffer.state
 
     def _phases(self, sizes: Iterator[int], epoch: int) -> Iterator[tuple[Phase, int]]:
-        """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
         clock = self._clock
         if clock.progress.measured is not None and clock.schedule.uses_fractions:
             raise TypeError("progress= decides when to select, which is not known in advance")

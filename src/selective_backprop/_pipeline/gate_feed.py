@@ -30,7 +30,6 @@ class GateFeed:
 
     @classmethod
     def of(cls, gate: RunningGate | None, scorer: AbstractScorer | None) -> "GateFeed | None":
-        """Return a gate's feed; None if the scores are not computed from the loop's outputs."""
         parts = list(scorer_parts(scorer))
         if gate is None or any(isinstance(part, Excess) for part in parts):
             return None
@@ -41,7 +40,6 @@ class GateFeed:
         self._handed.append((weights, {}))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
-        """Take losses of a batch or a part; return of how many rows the gate was shown them."""
         weights = selection.weights
         for place, (whole, parts) in enumerate(self._handed if len(weights) else ()):
             rows = rows_of(weights, whole)

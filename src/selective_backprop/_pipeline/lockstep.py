@@ -89,7 +89,6 @@ class LockstepBatches:
                 yield rows
 
     def attempt(self, work: Callable[[], Done]) -> Done:
-        """Do some work; if it fails, tell the others at their next exchange."""
         try:
             return work()
         except Exception:

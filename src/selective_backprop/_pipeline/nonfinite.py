@@ -122,6 +122,7 @@ class FiniteGuard:
             kept.shape[0],
             None if rows.indices is None else rows.indices[kept.to(rows.indices.device)],
             None if rows.scores is None else rows.scores[kept],
+            features=None if rows.features is None else rows.features[kept],
         )
 
 

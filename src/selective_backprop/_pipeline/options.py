@@ -160,7 +160,6 @@ class PhasePlanner:
 
     @property
     def turns_between_epochs(self) -> bool:
-        """Whether in each epoch either all batches are selected from or none."""
         if not self.by_fraction:
             return True
         if (epochs := self.progress.epochs) is None:
@@ -177,7 +176,6 @@ class PhasePlanner:
             selector.begin(self.progress.at(epoch, 0) or 0.0)
 
     def on_arrival(self, phase: Phase) -> Phase:
-        """Return the phase of a loaded batch, now that the gate knows the batches before it."""
         if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
             return Phase.PLAIN
         return phase

@@ -44,9 +44,9 @@ class Rows(NamedTuple):
     scores: Tensor | None = None
     weights: Tensor | None = None  # None if all weigh 1
     plain: bool = False  # a training batch made without a draw
+    features: Tensor | None = None  # `[row, feature]`, if the selector uses them
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
-        """Return rows `start` to `stop`, without copying tensors."""
         rows = slice(start, stop)
         return Rows(
             self.batch[rows] if is_keys(self.batch) else cut_rows(self.batch, layout, start, stop),
@@ -54,6 +54,7 @@ class Rows(NamedTuple):
             None if self.indices is None else self.indices[rows],
             None if self.scores is None else self.scores[rows],
             None if self.weights is None else self.weights[rows],
+            features=None if self.features is None else self.features[rows],
         )
 
 
@@ -89,7 +90,6 @@ class BufferState(NamedTuple):
 
     @property
     def counted(self) -> "BufferState":
-        """The same queues of mere numbers of rows."""
         counts = self.candidates, self.rows
         waiting, chosen = ((Rows(None, count),) if count else () for count in counts)
         return BufferState(waiting, chosen)

@@ -59,7 +59,6 @@ class ScoreMemory:
         self.epoch_scores: EpochScores | None = None  # of the latest epoch
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
-        """Return the scores known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by recorded losses, but none was recorded: take "
@@ -212,7 +211,6 @@ class EpochScores:
         return rank_among(torch.empty(0) if self.known is None else self.known)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
-        """Return indices as a tensor, and their scores; None if all must be scored."""
         if not isinstance(keys, Tensor) or keys.is_floating_point():
             raise LoaderError(
                 "the sampler yields keys that are no whole numbers, but this strategy remembers "
@@ -232,7 +230,6 @@ class EpochScores:
         return keys, scores if known else None
 
     def keep(self, keys: object) -> None:
-        """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 3
             self.exempt.append(keys)

@@ -120,7 +120,7 @@ class SelectionBuffer:
                 yield rows
             else:
                 if rows is not None:
-                    self.adopt(rows._replace(scores=None))
+                    self.adopt(rows._replace(scores=None, features=None))
                 while self.state.rows >= full > 0:
                     yield self._take_chosen(full)
             if self.state.candidates < (self.shape.window or 1):
@@ -162,7 +162,9 @@ class SelectionBuffer:
         if self._filing is not None and not self.state.filed:
             self._filing.file(scores)
             self.state = self.state._replace(filed=True)
-        return self._take(pieces, self.selector.select(scores, self._history, generator))
+        features = [own.features for own in pieces if own.features is not None]
+        more = [torch.cat(features)] if features else []
+        return self._take(pieces, self.selector.select(scores, self._history, generator, *more))
 
     def _take(self, pieces: Queue, choice: Choice) -> Rows:
         rows, weights = choice

@@ -41,7 +41,6 @@ class Source:
 
     @property
     def indexed(self) -> bool:
-        """Whether candidate batches can be paired with the indices that they were loaded by."""
         return self.attribute is not None
 
     @property
@@ -78,7 +77,6 @@ class Source:
         return (min(size, examples - number * size) for number in range(batches))
 
     def count_kept(self, mask: np.ndarray) -> int | None:
-        """Return how many of an epoch's candidates a mask keeps; None if their order decides."""
         batches = self._indices
         sampler = batches.sampler if type(batches) is BatchSampler else None
         if _draws_once(sampler, len(mask)):
@@ -95,11 +93,9 @@ class Source:
 
     @property
     def draws_all(self) -> bool:
-        """Whether torch's own samplers draw each example of the data set once."""
         return _draws_once(getattr(self._indices, "sampler", None), self.examples)
 
     def is_shared_by(self, ranks: int) -> bool:
-        """Return whether torch's `DistributedSampler` gives each rank an equal shard."""
         sampler = getattr(self._indices, "sampler", self._indices)
         return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
 
@@ -136,7 +132,6 @@ class Source:
         )
 
     def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
-        """Return a source of a subset alone, in batches of its own size or else `batch_size`."""
         if self.attribute != "batch_sampler":
             raise LoaderError(
                 f"a subset is drawn by index, but this loader yields {STREAM}. Give it a map-style "

@@ -32,7 +32,7 @@ from selective_backprop._pipeline.rows import (
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
-from selective_backprop.scorers._abstract import overrides, start_scorer
+from selective_backprop.scorers._abstract import overrides, split_scored, start_scorer
 
 
 class PipelineState(NamedTuple):
@@ -59,7 +59,8 @@ class Pipeline:
         strategy, terms = setup.strategy, setup.terms
         self.together = setup.together  # first: what it refuses must not start
         gate, scorer, shape = strategy.schedule.gate, strategy.scorer, setup.shape
-        self.setup, self.needs = setup, setup.needs
+        self.setup, self.needs, self.uses_features = setup, setup.needs, terms.features
+        self.paired = self.needs.features  # whether the scorer returns features, used or not
         self.selector = strategy.selector.start(setup.context)
         self.scorer = None if scorer is None else start_scorer(scorer, setup.context)
         gate = None if gate is None else gate.start(setup.context)
@@ -111,7 +112,6 @@ class Pipeline:
         self._finishing = False  # whether another rank has ended the epoch: no more is handed out
 
     def run(self, epoch: int, mid_epoch: EpochStart | None = None) -> Iterator[Rows]:
-        """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
         finish = partial(self._finish, batches) if self.needs.rescores else None
@@ -168,7 +168,6 @@ class Pipeline:
             self.lockstep.held, self.lockstep.drawn = on_device(held, self.setup.device), drawn
 
     def mid_epoch(self, start: EpochStart) -> EpochStart:
-        """Return how the running epoch began, as far as resuming at the cursor needs it."""
         begun = start._replace(stream=self.candidate_loader.stream)
         if self.memory is not None and (epoch_scores := self.memory.epoch_scores) is not None:
             exempt = torch.cat([NO_INDICES, *epoch_scores.exempt[: self.cursor.exempt]])
@@ -254,7 +253,7 @@ class Pipeline:
         gate, planned, rows = self.clock.gate, batch.phase, batch.rows
         phase = planned if gate is None else self.clock.on_arrival(planned)
         if gate is not None and phase is not planned and gate.probes():
-            gate.observe(self._score(batch))
+            gate.observe(self._score(batch)[0])
         if phase in SCORED:
             rows = self._judge(batch)
         elif self.needs.passes and not self.tally["scored"]:
@@ -264,7 +263,6 @@ class Pipeline:
         return phase, rows
 
     def _finish(self, batches: Generator[Rows]) -> None:
-        """Score what an epoch has left out that another rank has ended."""
         self._finishing = True
         if (draw := self.candidate_loader.draw) is not None:
             draw.stops = True
@@ -274,7 +272,8 @@ class Pipeline:
     def _judge(self, batch: CandidateBatch) -> Rows:
         if self.scorer is None:
             return batch.rows
-        rows = self.finite.pass_on(batch.rows._replace(scores=self._score(batch)))
+        scores, features = self._score(batch)
+        rows = self.finite.pass_on(batch.rows._replace(scores=scores, features=features))
         if rows.scores is None or not rows.count:
             return rows
         if self.clock.gate is not None:
@@ -286,12 +285,13 @@ class Pipeline:
             self.memory.writer.score(rows.indices, scores, self.cursor.epoch)
         return rows
 
-    def _score(self, batch: CandidateBatch) -> Tensor:
+    def _score(self, batch: CandidateBatch) -> tuple[Tensor, Tensor | None]:
         scorer, device, rows, begun = self.scorer, self.setup.device, batch.rows, batch.scores
         assert scorer is not None  # only called where there is one
         checked = scorer.checked if self.checks else 0
         with self.scoring():
-            scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
+            found = scorer.score(rows.batch, rows.indices) if begun is None else begun()
+            scores, features = split_scored(found, rows.count) if self.paired else (found, None)
             column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
                 scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
@@ -301,10 +301,11 @@ class Pipeline:
             if device is not None:
                 # Draws run on the rows' device; a model on several devices may score elsewhere.
                 scores = scores.to(device)
+                features = None if features is None else features.to(device)
         self.tally["scored"] += rows.count
         if self.checks:
             self.tally["checked"] += scorer.checked - checked
-        return scores
+        return scores, features if self.uses_features else None
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while not self._finishing:

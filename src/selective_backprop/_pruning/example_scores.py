@@ -139,7 +139,6 @@ def score_examples(
     train: Train,
     models: int,
 ) -> ExampleScores:
-    """Average several models' scores; a scoring pass costs `passes` epochs of plain training."""
     models = check_whole("models", models)
     source = open_in_order(loader)
     sample = load_twice(source)[:1]
@@ -219,7 +218,6 @@ def open_in_order(loader: Any) -> Source:
 
 
 def _private(source: Source, indices: Any) -> Any:
-    """Return a copy of the user's loader that does not draw from the user's generator."""
     loader = source.copy_with(indices)
     # None makes it draw from the global random stream, which callers restore.
     object.__setattr__(loader, "generator", None)

@@ -34,7 +34,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
-from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
+from selective_backprop.scorers._abstract import AbstractScorer, split_scored, start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
@@ -134,6 +134,7 @@ class SelectiveStep:
         self._built = {"strategy": repr(strategy), "rank": ranks.rank, "ranks": ranks.size}
         self._scorer = None if scorer is None else start_scorer(scorer, context)
         self._selector = strategy.selector.start(context)
+        self._paired = scorer is not None and scorer.needs.features
         self._layout = Layout(check_paths("whole", whole))
         self._guard = FiniteGuard(policy, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
@@ -175,8 +176,7 @@ class SelectiveStep:
                 self._history, self._seed = opened
             elif history is None and terms.history:  # not shorter than a batch
                 self._history = terms.history_type(max(terms.history, candidates))
-            scores = self._score(batch, candidates)
-            chosen = self._select(batch, candidates, scores)
+            chosen = self._select(batch, candidates, *self._score(batch, candidates))
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         assert chosen.indices is not None
@@ -233,22 +233,27 @@ class SelectiveStep:
             raise saved.refuse("a history with scores")
         return history
 
-    def _score(self, batch: Any, candidates: int) -> Scores | None:
+    def _score(self, batch: Any, candidates: int) -> tuple[Scores | None, Tensor | None]:
         if self._scorer is None:
-            return None
+            return None, None
         with nullcontext() if self._reuse is None else self._reuse.recording(candidates):
-            scores = check_losses(self._scorer.score(batch, None), candidates).detach()
+            found = self._scorer.score(batch, None)
+            scores, features = split_scored(found, candidates) if self._paired else (found, None)
+            scores = check_losses(scores, candidates).detach()
         if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # ranks send float32, and half precision would tie many scores
-        return scores
+        return scores, features if self._terms.features else None
 
-    def _select(self, batch: Any, candidates: int, scores: Scores | None) -> Rows:
+    def _select(
+        self, batch: Any, candidates: int, scores: Scores | None, features: Tensor | None
+    ) -> Rows:
         """Return the selected rows; their indices are positions among the candidates."""
         device = self._device if scores is None else scores.device
         places = torch.arange(candidates, device=device)
         # Only skipping needs places here: other policies would report them as data-set indices.
         skips = self._guard.policy is NonFinite.SKIP
-        rows = self._guard.pass_on(Rows(batch, candidates, places if skips else None, scores))
+        rows = Rows(batch, candidates, places if skips else None, scores, features=features)
+        rows = self._guard.pass_on(rows)
         if not rows.count:
             raise LossError(f"none of {candidates} losses is finite: there is nothing to train on")
         if rows.indices is None:

@@ -57,42 +57,22 @@ from selective_backprop.strategies._strategy import (
     has_collective_forward,
 )
 
-__all__ = [
-    # Defined below.
-    *("GivenLoss", "StateFile", "check_options", "deal_out", "drawing", "first_batch", "join_rows"),
-    *("known_length", "read_streams", "refuse", "require", "save_streams", "unpack_selected"),
-    "NO_TARGET",  # the score of a row without a target
-    "Padding",  # padding values of which a batch may lack some
-    "Saved",  # a value of a saved state, which is checked when it is read
-    "WeighingLoss",  # what `SelectiveLoader.loss_fn` returns
-    "check_band",  # a pair of rewards, the lower one first
-    "check_entropies",  # refuses losses that are no cross-entropies
-    "check_loss",  # refuses a loss, by its name, that does not fit a strategy
-    "check_losses",  # refuses losses that are not one per example
-    "check_strategy",  # refuses what is no strategy
-    "check_whole",  # a whole number in a range
-    "find_ranks",  # the processes that train together
-    "has_collective_forward",  # refuses strategies that cannot score a model that is sharded
-    "end_of",  # the number of steps that a learning-rate schedule is made for
-    "kept_random_streams",  # restores random streams
-    "map_tensors",  # applies a function to all tensors of a batch
-    "move_batch",  # a batch on another device
-    "open_source",  # refuses loaders that cannot be selected from
-    "scorer_parts",  # a scorer and those that it wraps
-    "seal",  # a batch as plain data
-    "unseal",  # what was sealed, if it is undamaged
-    "warn",  # a warning at the user's line
-]
+# What is defined below; values, and what changes them; what refuses a wrong value; what finds one.
+__all__ = ["GivenLoss", "StateFile", "check_options", "deal_out", "drawing", "first_batch"]
+__all__ += ["join_rows", "known_length", "read_streams", "refuse", "require", "save_streams"]
+__all__ += ["unpack_selected"]
+__all__ += ["NO_TARGET", "Padding", "Saved", "WeighingLoss", "kept_random_streams", "map_tensors"]
+__all__ += ["move_batch", "seal", "unseal", "warn"]
+__all__ += ["check_band", "check_entropies", "check_loss", "check_losses", "check_strategy"]
+__all__ += ["check_whole", "has_collective_forward", "open_source"]
+__all__ += ["end_of", "find_ranks", "scorer_parts"]
 
 CPU = torch.device("cpu")
 INSTEAD = "Start a new training, or load only the model's weights."
 
 
 def require(framework: str, needed: str) -> None:
-    """Refuse a framework that is missing, or older than the version that is needed.
-
-    Its name is that on the package index, and that of an extra of this package.
-    """
+    """Refuse a framework that is missing or too old; an extra of this package has its name."""
     advice = f"Install it: {installing(framework)}."
     try:
         found = version(framework)
@@ -267,8 +247,7 @@ def drawing(loader: DataLoader[Any], sampler: Any, batches: data.BatchSampler, *
     """
     clone = unstarted(loader)
     grouped = data.BatchSampler(sampler, batches.batch_size, batches.drop_last)
-    changed = {"sampler": sampler, "batch_sampler": grouped, **more}
-    for name, value in changed.items():
+    for name, value in {"sampler": sampler, "batch_sampler": grouped, **more}.items():
         object.__setattr__(clone, name, value)
     return clone
 
@@ -294,15 +273,13 @@ def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
     dataset: Any = loader.dataset
     if type(sampler) is data.SequentialSampler:
         return False
+    why = "its order may differ between them"
     if isinstance(sampler, data.RandomSampler):  # Accelerate derives from it
         if not sampler.replacement and sampler.num_samples == len(dataset):
             return True
-        raise sb.LoaderError(
-            f"the sampler draws {sampler.num_samples} of {len(dataset)} examples"
-            f"{', some more than once' if sampler.replacement else ''}, which cannot be divided "
-            "among several processes. Divide them yourself, with a DistributedSampler."
-        )
+        often = ", some more than once" if sampler.replacement else ""
+        why = f"it draws {sampler.num_samples} of {len(dataset)} examples{often}"
     raise sb.LoaderError(
-        f"the sampler ({type(sampler).__name__}) cannot be divided among processes, because its "
-        "order may differ between them. Use shuffle=True or False, or a DistributedSampler."
+        f"the sampler ({type(sampler).__name__}) cannot be divided among processes, because {why}. "
+        "Use shuffle=True or False, or a DistributedSampler."
     )

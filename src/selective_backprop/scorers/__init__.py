@@ -11,10 +11,11 @@ from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Nee
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.scorers._forward import Forward, Measure
 from selective_backprop.scorers._predictors import AbstractPredictor, Average, GaussianProcess
-from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
+from selective_backprop.scorers._remembered import AbstractMemoryScorer, Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 
 __all__ = [
+    "AbstractMemoryScorer",
     "AbstractPredictor",
     "AbstractScorer",
     "Agreement",

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_instance, check_whole, settle
 from selective_backprop._core.types import Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
@@ -28,7 +28,8 @@ class RunningScorer(Running):
 
         Returns:
             One score per candidate, detached, on the model's device. A candidate without a target
-            has a score of -2^100, and is kept at the same rate as the others.
+            has a score of -2^100, and is kept at the same rate as the others. With
+            `Needs(features=True)`, a pair of these scores and features, `[candidate, feature]`.
         """
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
@@ -78,6 +79,7 @@ class Needs:
         indices: whether the scorer needs the examples' indices in the data set.
         remembers: whether its `RunningScorer` overrides `recall`, to score examples from memory.
         outputs: whether it needs the model's outputs as well as losses.
+        features: whether `score` returns `(scores, features)`, for selectors that use features.
         recordings: whether it uses the losses that training records, through
             `SelectiveLoader.loss_fn` or `SelectiveLoader.record`.
         depth: how many of each example's last scores must be remembered, at least 1.
@@ -95,6 +97,7 @@ class Needs:
     indices: bool = False
     remembers: bool = False
     outputs: bool = False
+    features: bool = False
     recordings: bool = False
     depth: int = 1
     first: bool = False
@@ -123,7 +126,7 @@ class AbstractScorer(ABC):
 class Delegating(RunningScorer):
     """A base class for a running scorer that wraps another one, `inner`.
 
-    You write `score`; `learn`, `checked`, `agreement` and the saved state are the inner scorer's.
+    What you do not override is the inner scorer's, except `recall`, `ahead` and `begin`.
     """
 
     def __init__(self, inner: RunningScorer) -> None:
@@ -137,6 +140,9 @@ class Delegating(RunningScorer):
     @property
     def checked(self) -> int:
         return self.inner.checked
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        return self.inner.score(batch, indices)
 
     def learn(self, batch: Any) -> None:
         for part in self.parts:
@@ -170,7 +176,7 @@ def overrides(running: RunningScorer, name: str) -> bool:
     return own is not getattr(RunningScorer, name)
 
 
-def scorer_parts(scorer: object) -> Iterator[object]:
+def scorer_parts(scorer: Any) -> Iterator[Any]:
     """Yield a scorer, then each scorer that it wraps."""
     while scorer is not None:
         yield scorer
@@ -178,10 +184,23 @@ def scorer_parts(scorer: object) -> Iterator[object]:
 
 
 def check_inner(scorer: Any) -> None:
-    """Refuse to wrap a scorer that scores from memory."""
+    """Refuse to wrap a scorer that scores from memory, or that returns more than scores."""
     check_instance("scorer", scorer, AbstractScorer, "Forward()")
-    if not scorer.needs.passes or scorer.needs.remembers:
+    needs = scorer.needs
+    if not needs.passes or needs.remembers or needs.features:
         raise ConfigurationError(
-            f"{scorer!r} remembers scores itself, so it cannot be wrapped; wrap a scorer that "
-            "computes them, such as Forward()"
+            f"{scorer!r} remembers scores itself or returns features, so it cannot be wrapped; "
+            "wrap a scorer that only computes scores, such as Forward()"
         )
+
+
+def split_scored(found: Any, count: int) -> tuple[Any, Tensor]:
+    """Return the scores and features that `score` returned for `count` candidates."""
+    scores, features = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != count:
+        shape = getattr(features, "shape", None)
+        raise LossError(
+            f"the features of {count} candidates have shape {shape}: with Needs(features=True), "
+            "return (scores, features), tensors [candidate] and [candidate, feature]"
+        )
+    return scores, features.detach()

@@ -56,6 +56,7 @@ class Forward(AbstractScorer):
         precision: `"bf16"` runs the pass in autocast to bfloat16. None uses the autocast that is
             active when your loop asks the loader for a batch, if any. An autocast inside the
             function that you pass to the loader as `losses=` comes before both.
+        features: whether `losses=` returns `(losses, features)`, as in `Needs(features=True)`.
 
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
@@ -65,17 +66,18 @@ class Forward(AbstractScorer):
     measure: Measure | MeasureName = Measure.LOSS
     training: bool = False
     precision: Literal["bf16"] | None = None
+    features: bool = False
 
     def __post_init__(self) -> None:
         settle(self, choose, "measure", kind=Measure)
-        settle(self, check_flag, "training")
+        settle(self, check_flag, "training", "features")
         if self.precision not in ("bf16", None):
             raise ConfigurationError(f'precision={self.precision!r}: write "bf16" or None')
 
     @property
     def needs(self) -> Needs:
-        """One forward pass of the model; for the error norm, also the model's outputs."""
-        return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
+        outputs = self.measure is not Measure.LOSS
+        return Needs(outputs=outputs, features=self.features, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
         measured, outputs = context.losses, context.outputs
@@ -103,23 +105,27 @@ class _RunningForward(Unchanging, RunningScorer):
         self, model: nn.Module, losses: LossesOf, device: torch.device | None, spec: Forward
     ) -> None:
         self._model, self._losses, self._device = model, losses, device
-        self._training = spec.training
+        self._training, self._features = spec.training, spec.features
         self._dtype = torch.bfloat16 if spec.precision == "bf16" else None
         self._kept = KeptModel(model)
         # The next replay of a CUDA graph overwrites losses that the model itself returns. Losses
         # that torch's own loss functions compute from the model's outputs are not overwritten.
         self._new = isinstance(losses, ExampleLosses) and is_plainly_torchs(losses.loss_fn)
 
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+    def score(self, batch: Any, indices: RowIndices | None) -> Any:
         with (
             torch.no_grad(),
             kept_random_streams(self._device),
             self._kept.kept(evaluates=not self._training),
             uncached_autocast(self._device, self._dtype),
         ):
-            losses = self._losses(self._model, batch)
+            losses: Any = self._losses(self._model, batch)
+        paired = self._features and isinstance(losses, tuple)
+        losses, *features = losses if paired else (losses,)
         scores = check_losses(losses, None if indices is None else indices.shape[0])
-        return scores.clone() if scores.is_cuda and not self._new else scores
+        if scores.is_cuda and not self._new:
+            scores, *features = (each.clone() for each in (scores, *features))
+        return (scores, *features) if features else scores
 
 
 def error_norms(outputs: Any, targets: Any, ignored: int | None = None) -> Scores:

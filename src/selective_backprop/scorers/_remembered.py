@@ -1,5 +1,6 @@
 """Scorers that answer from memory: with stale scores, predicted scores or recorded losses."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -19,14 +20,61 @@ from selective_backprop.scorers._abstract import (
     Needs,
     RunningScorer,
     check_inner,
+    scorer_parts,
     start_scorer,
 )
 from selective_backprop.scorers._predictors import AbstractPredictor, Average
 
 
+class AbstractMemoryScorer(AbstractScorer):
+    """A base class for scorers that score examples from memory: you write `recall`.
+
+    Its `needs` are those of a scorer that only reads recorded losses; then an example with a score
+    of NaN counts as one with a score of infinity. If your class has a field `scorer`, this scores
+    such examples once they are loaded; `needs` must then be those of `scorer`, and `remembers`.
+    """
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(passes=False, indices=True, remembers=True, recordings=True)
+
+    @abstractmethod
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        """Return the score of every example, before epoch `epoch`, as `RunningScorer.recall`."""
+
+    def start(self, context: Context) -> RunningScorer:
+        _, *inner = scorer_parts(self)  # the scorer that it wraps, if it does
+        running = [start_scorer(each, context) for each in inner] or [_Unscored()]
+        return Recalling(running[0], self.recall)
+
+
+class Recalling(Delegating):
+    def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
+        super().__init__(inner)
+        self._recall = recall
+
+    @property
+    def ahead(self) -> int:
+        return self.inner.ahead
+
+    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
+        return self.inner.begin(batch, indices)
+
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+        known = self._recall(ledger, epoch)
+        if known is None or not isinstance(self.inner, _Unscored):
+            return known
+        return known.masked_fill(known.isnan(), torch.inf)
+
+
+class _Unscored(Unchanging, RunningScorer):
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        raise ConfigurationError("this scorer takes no scores; it selects by what is remembered")
+
+
 @final
 @dataclass(frozen=True)
-class Stale(AbstractScorer):
+class Stale(AbstractMemoryScorer):
     """Score each example only every few epochs, and select by its last score in between.
 
     A score is valid for `epochs` epochs, including the epoch that computed it. An example with a
@@ -56,10 +104,7 @@ class Stale(AbstractScorer):
     def needs(self) -> Needs:
         return replace(self.scorer.needs, indices=True, remembers=True)
 
-    def start(self, context: Context) -> RunningScorer:
-        return Recalling(start_scorer(self.scorer, context), self._recall)
-
-    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         if self.epochs == 1:
             return None
         observed = ledger.scored.observe()
@@ -68,25 +113,6 @@ class Stale(AbstractScorer):
         if self.spread:
             expired |= (np.arange(len(epochs)) + epoch) % self.epochs == 0
         return _forget(scores, expired)
-
-
-class Recalling(Delegating):
-    def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
-        super().__init__(inner)
-        self._recall = recall
-
-    @property
-    def ahead(self) -> int:
-        return self.inner.ahead
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self.inner.score(batch, indices)
-
-    def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        return self.inner.begin(batch, indices)
-
-    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        return self._recall(ledger, epoch)
 
 
 def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
@@ -99,7 +125,7 @@ def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"]
 
 @final
 @dataclass(frozen=True)
-class Predicted(AbstractScorer):
+class Predicted(AbstractMemoryScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
     All predictions are made at the start of each epoch, each from the example's last scores.
@@ -121,14 +147,10 @@ class Predicted(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """The needs of the wrapped scorer, indices, and as many scores as the predictor reads."""
         depth = self.predictor.depth
         return replace(self.scorer.needs, indices=True, remembers=True, depth=depth)
 
-    def start(self, context: Context) -> RunningScorer:
-        return Recalling(start_scorer(self.scorer, context), self._recall)
-
-    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         if ledger.scored.empty:
             return None
         observed = ledger.scored.observe()
@@ -141,7 +163,7 @@ class Predicted(AbstractScorer):
 
 @final
 @dataclass(frozen=True)
-class Recorded(AbstractScorer):
+class Recorded(AbstractMemoryScorer):
     """Score each example by the last loss that training recorded for it.
 
     Losses are recorded by `SelectiveLoader.loss_fn` or `SelectiveLoader.record`, in training mode.
@@ -166,28 +188,17 @@ class Recorded(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices and recorded losses; with `rescore`, also what that scorer needs."""
-        inner = Needs() if self.rescore is None else self.rescore.needs
-        inner = replace(inner, passes=False, rescores=self.rescore is not None)
-        return replace(inner, indices=True, remembers=True, recordings=True)
+        if self.rescore is None:
+            return super().needs
+        own = {"rescores": True, "indices": True, "remembers": True, "recordings": True}
+        return replace(self.rescore.needs, passes=False, **own)
 
-    def start(self, context: Context) -> RunningScorer:
-        inner = Unscored() if self.rescore is None else start_scorer(self.rescore, context)
-        return Recalling(inner, self._recall)
-
-    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         scores, epochs = (each[0] for each in ledger.recorded.on_host())
         rescored, since = (each[0] for each in ledger.scored.on_host())
         newer = epochs > since
         scores, epochs = np.where(newer, scores, rescored), np.where(newer, epochs, since)
         return torch.from_numpy(recent(scores, epochs, epoch, self.max_age))
-
-
-class Unscored(Unchanging, RunningScorer):
-    """Takes no scores: the strategy selects by recorded losses alone."""
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        raise ConfigurationError("Recorded() takes no scores; it selects by recorded losses")
 
 
 def recent(

@@ -186,16 +186,14 @@ class Proxy(AbstractScorer):
         return _RunningProxy(scorer, model, self.make_optimizer(model.parameters()), context)
 
 
-class _RunningProxy(RunningScorer):
+class _RunningProxy(Delegating):
     def __init__(
         self, scorer: RunningScorer, model: nn.Module, optimizer: Optimizer, context: Context
     ) -> None:
-        self._scorer, self._model, self._optimizer = scorer, model, optimizer
+        super().__init__(scorer)
+        self._model, self._optimizer = model, optimizer
         self._losses: Any = context.losses  # `Forward` refuses None
         self._device = context.device
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._scorer.score(batch, indices)
 
     def learn(self, batch: Any) -> None:
         self._model.train()

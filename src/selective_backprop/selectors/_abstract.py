@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from selective_backprop._core.options import check_rate, check_whole, settle
 from selective_backprop._core.types import Scores
@@ -28,6 +29,8 @@ class RunningSelector(Running):
                 remembered scores, the history holds the finite scores of all examples instead, or
                 2^20 of them, evenly spaced by rank.
             generator: the source of all random numbers, on the scores' device.
+
+        With `Terms(features=True)`, a fourth argument is passed: features `[candidate, feature]`.
 
         Returns:
             The chosen candidates' positions in `scores`, ascending, and their weights. No position
@@ -65,6 +68,7 @@ class Terms:
         paced: whether the rule changes during training. If so, the length of training must be
             known, and the running selector must also inherit from `Paced`.
         confidence: whether `exp(-score)` is taken for the probability of the true class.
+        features: whether it chooses by features, too, which the scorer then returns.
     """
 
     rate: float
@@ -77,6 +81,7 @@ class Terms:
     paced: bool = False
     confidence: bool = False
     history_type: type[History] = History
+    features: bool = False
 
     def __post_init__(self) -> None:
         settle(self, check_rate, "rate")
@@ -100,7 +105,9 @@ class AbstractSelector(ABC):
 class Stateless(Unchanging, RunningSelector):
     """A running selector that remembers nothing: `rule` is a function for its `select`."""
 
-    rule: Callable[[Scores, History, torch.Generator], Choice]
+    rule: Callable[..., Choice]
 
-    def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        return self.rule(scores, history, generator)
+    def select(
+        self, scores: Scores, history: History, generator: torch.Generator, *features: Tensor
+    ) -> Choice:
+        return self.rule(scores, history, generator, *features)

@@ -148,7 +148,6 @@ class Percentile(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """The share `1 / (beta + 1)` is kept if losses are distributed like the recent ones."""
         return Terms(1.0 / (self.beta + 1.0), Draw(self.draw), self.history)
 
     def start(self, context: Context) -> RunningSelector:
@@ -210,7 +209,6 @@ class Proportional(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """One row is drawn for every `presample` candidates."""
         return Terms(1.0 / self.presample, reweights=self.bias > 0.0)
 
     def start(self, context: Context) -> RunningSelector:

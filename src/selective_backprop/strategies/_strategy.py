@@ -53,6 +53,11 @@ class Strategy:
                 f"{self.scorer!r} remembers scores, but {self.selector!r} keeps everything and "
                 "ignores them; use a selector such as Percentile(beta=2)"
             )
+        if self.selector.terms.features and (remembers or not (self.needs or Needs()).features):
+            raise ConfigurationError(
+                f"{self.selector!r} chooses by features, but {self.scorer!r} does not return them "
+                "for all candidates; use a scorer with Needs(features=True) that scores each anew"
+            )
         gated = self.schedule.gate is not None
         if gated and (self.scorer is None or not self.scorer.needs.passes):
             raise ConfigurationError(
@@ -89,7 +94,6 @@ def check_strategy(strategy: Any) -> Strategy:
 
 
 def check_loss(strategy: Strategy, name: str | None) -> None:
-    """Refuse the loss `name`, which is known to be no cross-entropy, where one is needed."""
     if name is not None and strategy.selector.terms.confidence:
         raise ConfigurationError(
             f"{strategy.name} takes exp(-loss) as the probability of the true class, and {name} is "
@@ -133,7 +137,6 @@ def has_collective_forward(
 
 
 def _waits_for_ranks(model: Any, scorer: object) -> str | None:
-    """Return why a forward pass of the model waits for the other ranks; None if it does not."""
     if not isinstance(model, nn.Module):
         return None
     # Known by names, since importing FSDP takes seconds. ZeRO-3 gives parameters a ds_id.

@@ -101,8 +101,6 @@ def seeds_to_find(difference: float, found: Estimate, tests: int = 1) -> int | N
 def holm(found: Sequence[Estimate]) -> list[Side]:
     """Return on which side of zero each of several estimates lies, with Holm's correction.
 
-    If nothing differs, any of the answers is wrong with a probability of 1 in 20.
-
     Source:
         Holm 1979, Scandinavian Journal of Statistics 6:65-70.
     """
@@ -138,11 +136,6 @@ def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
     """Judge whether the whole 95 % interval of a quantity lies above a limit."""
     sides = {"higher": Verdict.HOLDS, "lower": Verdict.FAILS}
     return sides.get(found.against(limit), Verdict.OPEN)
-
-
-def is_below(found: Estimate, limit: float = 0.0) -> Verdict:
-    """Judge whether the whole 95 % interval of a quantity lies below a limit."""
-    return opposite(is_above(found, limit))
 
 
 def opposite(verdict: Verdict) -> Verdict:

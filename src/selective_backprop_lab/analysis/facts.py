@@ -147,6 +147,20 @@ def _metered(comparison: pd.DataFrame) -> Iterable[str]:
             )
 
 
+def evaluation_note(comparison: pd.DataFrame) -> str:
+    """Say how long testing took, if this was more than a third of the time; else nothing."""
+    columns = ["folder", "run", "evaluations", "overhead", "seconds"]
+    each = counted(comparison)[columns].dropna().groupby(["folder", "run"])
+    first, last = each.first(), each.last()
+    # Before the first evaluation, overhead also counts the setting up.
+    spent = (last.overhead - first.overhead) * last.evaluations / (last.evaluations - 1)
+    if 3 * spent.sum() <= (total := (spent + last.seconds).sum()):
+        return ""
+    share, count = spent.sum() / total, last.evaluations.sum()
+    many = f"{count:,} evaluations; --evaluations sets how many a run has."
+    return f"Testing took {share:.0%} of the wall time: {many}"
+
+
 def _missing(comparison: pd.DataFrame) -> Iterable[str]:
     known = counted(comparison)
     for run in each_run(comparison.drop(known.index)):

@@ -30,10 +30,7 @@ def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
-    """Return the mean of a column over the last tenth of the evaluations, by seed.
-
-    The best evaluation would be too optimistic, and more so for a strategy with a noisier curve.
-    """
+    """Return the mean of a column over the last tenth of the evaluations, by seed."""
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
     ends = last_tenth(runs[[*{BY_SEED, "evaluation", "evaluations", column}]])

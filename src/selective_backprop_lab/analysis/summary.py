@@ -17,10 +17,18 @@ from selective_backprop_lab.analysis.estimates import (
 from selective_backprop_lab.analysis.facts import headline, listed, notes
 from selective_backprop_lab.analysis.findings import Gain, gains, tests
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
-from selective_backprop_lab.records.frame import is_text, runs_of
+from selective_backprop_lab.records.frame import runs_of
 
 # For each column, a function that returns the text of a cell for an arm's finished runs.
 Columns = dict[Column, Callable[[pd.DataFrame], str]]
+
+MEANINGS = {  # of columns that only some tables have
+    "as it comes %": "the error if classes were as frequent as in training, by the right labels.",
+    "macro- recall %": "the share of a class that is recognised, as a mean over classes.",
+    "rarest three %": "the same, over the three classes that are rarest in training.",
+    "log-loss × 100": "mean cross-entropy on the test set, in nats.",
+    "area under curve %": "how often an example of the second class outscores one of the first.",
+}
 
 
 def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
@@ -31,7 +39,7 @@ def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
             queries.final_error(runs)
         ),
         **_gains(comparison, judged),
-        **_costs(axis),
+        **_costs(comparison, axis),
         **_by_class(comparison),
     }
     found, rows = arms(comparison), []
@@ -75,23 +83,26 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
 
     gain = cell(lambda each: with_interval(each.change, signed=True))
     columns = {Column(f"gain\n{measure_of(comparison).step}"): gain}
-    if plain.label.nunique() > 1:
+    if any(len(each.rival) and length(each.rival) != length(each.runs) for each in judged):
         rival = cell(lambda each: str(length(each.rival)) if len(each.rival) else "")
         columns[Column("over plain\ntraining of", expendable=2)] = rival
     columns[Column("verdict")] = cell(lambda each: each.verdict)
     if any(each.adds for each in judged):
         adds = cell(lambda each: each.adds.cell if each.adds else "")
-        columns[Column("of this by\nselection")] = adds
+        columns[Column("of this by\nselection", expendable=8)] = adds
     return columns
 
 
-def _costs(axis: str) -> Columns:
+def _costs(comparison: pd.DataFrame, axis: str) -> Columns:
     def mean(along: str, write: Callable[[float], str]) -> Callable[[pd.DataFrame], str]:
         return lambda runs: write(queries.last(runs)[along].mean())
 
     cpu = 6 if axis == "cpu_seconds" else 1
+    ends = queries.counted(comparison).drop_duplicates(["label", "seed"], keep="last")
+    planned = ends.length.where(ends.unit == "cost")  # a row's name says it
+    cost = {Column("cost\npasses", expendable=5): mean("cost", duration)}
     return {
-        Column("cost\npasses", expendable=5): mean("cost", duration),
+        **({} if ((ends.cost - planned).abs() <= 0.01 * planned).all() else cost),
         Column("scored", expendable=3): mean("scored", count),
         Column("trained", expendable=4): mean("trained", count),
         Column("wall\ns", expendable=7 - cpu): mean("seconds", duration),
@@ -119,62 +130,22 @@ def _power(judged: Sequence[Gain], together: int, measure: Measure) -> str:
     ]
     spread = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (min(sizes), max(sizes))))
     number = f"over {MOST_SEEDS}" if None in seeds else max(filter(None, seeds))
+    corrected = f", with Holm's correction for {together} verdicts" * (together > 1)
     return (
         f"Power: by the strategy, a difference of {spread} {measure.step} gets a verdict in four "
-        f"of five such comparisons; a halved {measure.name} would with {number} seeds."
+        f"of five such comparisons{corrected}; a halved {measure.name} would with {number} seeds."
     )
 
 
 def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
-    measure, known = measure_of(comparison), queries.counted(comparison)
-    lines = [
-        f"Final {measure.name}: mean over the last tenth of a run's evaluations; ± 95 % t-interval "
-        "over seeds."
-    ]
-    if any(len(each.rival) for each in judged):
-        together = tests(judged)
-        corrected = f" after Holm's correction for {together} verdicts" if together > 1 else ""
-        lines += [
-            f"Gain: the strategy's final {measure.name} minus that of plain training "
-            f"({queries.BASELINE}), "
-            "seed by seed; below 0 the strategy is better. Plain training is taken at its best "
-            "length up to the same cost, chosen on the same seeds.",
-            f"Verdict: gains or loses if the interval of the gain excludes 0{corrected}; level if "
-            f"it lies within {measure.small:g} {measure.step} and a tenth of plain training's "
-            f"{measure.name}; else open. It is open, too, with what to try, if plain training was "
-            "lower on its way than the strategy at its end.",
-        ]
-        if decided := [each for each in judged if each.verdict]:
-            lines.append(_power(decided, together, measure))
-        if any(each.adds for each in judged):
-            lines.append(
-                "Of this by selection: the same, compared with plain training with the same "
-                "treatment."
-            )
-        if without := [each.label for each in judged if each.rival.empty]:
-            lines.append(f"No gain of {listed(without)}: no {queries.BASELINE} run cost as much.")
-    lines.append(
-        "Cost: in passes. Training on every example once is one pass; scoring an example costs a "
-        "third of training on it. Scored and trained count examples. Seconds exclude evaluation."
-    )
+    measure, known, lines = measure_of(comparison), queries.counted(comparison), list[str]()
+    if decided := [each for each in judged if each.verdict]:
+        lines.append(_power(decided, tests(judged), measure))
+    without = [each.label for each in judged if each.rival.empty]
+    if 0 < len(without) < len(judged):
+        lines.append(f"No gain of {listed(without)}: no {queries.BASELINE} run cost as much.")
     if any(known.groupby("label").seed.nunique() < ENOUGH_SEEDS):
         lines.append(f"With fewer than {ENOUGH_SEEDS} seeds there is no interval and no verdict.")
     if least := queries.resolution(known):
         lines.append(f"One test example is {least:.2g} points; intervals are at least as wide.")
-    if queries.is_skewed(comparison):
-        lines.append(
-            "Classes are skewed. As it comes: the error if classes were as frequent as in the "
-            "training data, by the right labels. Macro-recall: the share of a class that is "
-            "recognised, as a mean over classes; rarest three: over the three rarest in training."
-        )
-    if queries.is_binary(comparison):
-        lines.append(
-            "Log-loss: mean cross-entropy on the test set, in nats. Area under curve: how often "
-            "a test example of the second class gets a higher score than one of the first class."
-        )
-    if is_text(comparison.data.iloc[0]):
-        lines.append(
-            "Bits per byte: the mean cross-entropy of held-out bytes, divided by ln 2. Each byte "
-            "is predicted from the bytes before it in its window."
-        )
     return [*lines, *notes(comparison)]

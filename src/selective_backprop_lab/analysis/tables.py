@@ -1,6 +1,7 @@
 """A table for a terminal and in Markdown, and how numbers are written in it."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ from rich.text import Text
 from selective_backprop_lab.analysis.estimates import Estimate
 
 _MOST = 10_000  # characters; every table fits into a terminal of this width
-_NAME = 18  # characters; a longer name of a row may be folded in a terminal
+_NAME = 21  # characters; a narrow terminal folds longer names of rows between their parts
+_PARTS = re.compile(r"(?=\+| @ )|(?<=:)|(?<=[a-z]\.)")
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,24 @@ class Table:
         return [Column(found[0].heading, True, found[0].expendable), *found[1:]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
-        def fits(kept: Sequence[int], padding: int) -> bool:
+        def needed(padding: int, names: int = _NAME) -> int:
             wide = options.update(max_width=_MOST)
-            needed = Measurement.get(console, wide, self._set(kept, padding, ())).maximum
-            return needed <= options.max_width
+            return Measurement.get(console, wide, self._set(kept, padding, names)).maximum
 
-        columns, notes = self.set_columns, list(self.notes)
+        room, columns, notes = options.max_width, self.set_columns, list(self.notes)
         kept = list(range(len(columns)))
         for _, position in sorted((c.expendable, i) for i, c in enumerate(columns) if c.expendable):
-            if not fits(kept, 0):
+            if needed(0) > room:
                 kept.remove(position)
         if left_out := [column.name for i, column in enumerate(columns) if i not in kept]:
             notes.append(f"A wider terminal also shows: {', '.join(left_out)}.")
-        yield self._set(kept, int(fits(kept, 1)), notes)
+        padding = int(needed(1) <= room)
+        names = max(_NAME, _NAME + room - needed(padding))
+        while names > _NAME and needed(padding, names) > room:
+            names -= 1
+        yield from [Text(self.title, style="bold")] * bool(self.title)
+        yield self._set(kept, padding, names)
+        yield from (Text(note, style="dim") for note in notes)
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, under its title and above its notes."""
@@ -75,17 +82,8 @@ class Table:
             lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
         return "\n".join([*lines, ""])
 
-    def _set(self, kept: Sequence[int], padding: int, notes: Sequence[str]) -> rich_table.Table:
-        table = rich_table.Table(
-            title=Text(self.title) if self.title else None,
-            caption=Text("\n".join(notes), justify="left") if notes else None,
-            title_justify="left",
-            title_style="bold",
-            caption_style="dim",
-            box=SIMPLE_HEAD,
-            pad_edge=False,
-            padding=(0, padding, 0, 0),
-        )
+    def _set(self, kept: Sequence[int], padding: int, names: int) -> rich_table.Table:
+        table = rich_table.Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, padding, 0, 0))
         for i in kept:
             column = self.set_columns[i]
             table.add_column(
@@ -93,15 +91,23 @@ class Table:
                 justify="left" if column.left else "right",
                 no_wrap=i > 0 and not column.left,  # numbers are never broken, texts may be
                 overflow="fold",
-                max_width=None if i else _NAME,
+                max_width=None if i else names,
             )
         for number, row in enumerate(self.rows):
             if number in self.ruled:
                 table.add_section()
             name, *cells = (row[i].replace(" (", "\n(").replace("open: ", "open:\n") for i in kept)
-            cut = 1 + name.rfind("-", 0, _NAME) if len(name) > _NAME else 0
-            table.add_row(Text(name[:cut] + "\n" * bool(cut) + name[cut:]), *map(Text, cells))
+            table.add_row(Text(_folded(name, names)), *map(Text, cells))
         return table
+
+
+def _folded(name: str, width: int) -> str:
+    lines = [""]
+    for part in (part for line in name.splitlines() for part in ("\n", *_PARTS.split(line))):
+        if part == "\n" or len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part.strip() if not lines[-1] else part
+    return "\n".join(filter(None, lines))
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:

@@ -16,7 +16,9 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.bench.rounds import enough_rounds, summarise, take_rounds
 from selective_backprop_lab.bench.workload import Workload, all_scorers
+from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Precision
+from selective_backprop_lab.strategies import TIMED, StrategyOptions, find_strategy
 
 BASELINE, PASS = "traditional", "scorer "
 EXACT = f"{PASS}forward"
@@ -33,7 +35,8 @@ class Spent:
     """What a variant took in a round."""
 
     phases: Mapping[str, float]  # seconds
-    rows: int  # that it trained on, or scored
+    rows: int  # that it trained on, or of a scoring pass
+    scored: int = 0  # candidates that it scored to select from
 
     @property
     def seconds(self) -> float:
@@ -63,6 +66,7 @@ class TimedLoops:
         self._stopwatch = sb.Stopwatch(workload.device, clock=clock)
         self._plain = workload.loader()
         self._losses: Tensor | None = None  # like a batch, they live until the next ones
+        self._scored = 0
 
     def traditional(self) -> Iterator[int]:
         """Train on the batches of the plain loader for an epoch, and yield their sizes."""
@@ -83,6 +87,8 @@ class TimedLoops:
             None,
             strategy,
             losses=workload.losses,
+            outputs=workload.outputs,
+            progress=lambda: 0.5,  # for strategies that change as training goes on
             batch_size=workload.recipe.batch_size,
             with_selection=True,
             device=workload.device,
@@ -97,19 +103,22 @@ class TimedLoops:
             loader.record(every, torch.rand(workload.examples, device=workload.device))
 
         def epoch() -> Iterator[int]:
+            before = loader.stats.scored
             for batch, chosen in loader:
                 note = partial(loader.record, chosen) if records else None
                 yield self._step(batch, chosen.weights, note)
+            self._scored = loader.stats.scored - before
 
         return epoch
 
     def timed(self, epoch: Callable[[], Iterator[int]]) -> Spent:
         """Run an epoch, and return what it took."""
         self._stopwatch.go_on({})
+        self._scored = 0
         self._stopwatch.start()
         rows = sum(epoch())
         self._stopwatch.stop()
-        return Spent(self._stopwatch.seconds, rows)
+        return Spent(self._stopwatch.seconds, rows, self._scored)
 
     def scoring(self, scorer: sb.scorers.AbstractScorer, precision: Precision) -> ScoringTrial:
         """Try a scorer in a precision, and compare its scores with exact scores in fp32."""
@@ -164,15 +173,25 @@ class TimedLoops:
         return len(losses)
 
 
-def measure(workload: Workload, *, seconds: float, tell: Callable[[int, float], None]) -> Findings:
-    """Time epochs and all scorers, for as many rounds as `enough_rounds` takes."""
+def measure(
+    workload: Workload,
+    names: Sequence[str] = TIMED,
+    *,
+    seconds: float,
+    tell: Callable[[int, float], None],
+) -> Findings:
+    """Time epochs of strategies, and all scorers, for as many rounds as `enough_rounds` takes."""
+    strategies = {name: without_warmup(name, workload.rate) for name in names}
     loops = TimedLoops(workload)
     loops.timed(loops.traditional)  # the losses of an untrained model would not be typical
     scorers = all_scorers(workload.device, workload.recipe.precision)
     trials = {name: loops.scoring(*scorer) for name, scorer in scorers.items()}
-    works = {name: scorers[name][0] for name, trial in trials.items() if trial.run}
+    for name in trials.keys() - {"forward", *Precision}:
+        if trials[name].run:
+            of: dict[str, Any] = {"warmup_epochs": 0, "scorer": scorers[name][0]}
+            strategies[f"{name}-sb"] = sb.selective_backprop(workload.rate, **of)
     epochs = {BASELINE: loops.traditional} | {
-        name: loops.selecting(each) for name, each in strategies_of(workload.rate, works).items()
+        name: loops.selecting(each) for name, each in strategies.items() if name != BASELINE
     }
     arms: dict[str, Callable[[], Spent]] = {
         **{name: partial(loops.timed, epoch) for name, epoch in epochs.items()},
@@ -182,20 +201,15 @@ def measure(workload: Workload, *, seconds: float, tell: Callable[[int, float], 
     return conclude(workload, enough_rounds(arms, ratios, seconds=seconds, tell=tell), trials)
 
 
-def strategies_of(
-    rate: float, scorers: Mapping[str, sb.scorers.AbstractScorer]
-) -> dict[str, sb.Strategy]:
-    """Return the strategies to time beside traditional training, with one for each scorer."""
-    from_now = sb.Schedule()
-    found = {
-        "random-backprop": sb.random_backprop(rate, schedule=from_now),
-        "recorded-sb": sb.recorded_sb(rate, schedule=from_now),
-    }
-    for name, scorer in scorers.items():
-        if name not in set(Precision):  # the other precision is timed as a scorer alone
-            called = "selective-backprop" if name == "forward" else f"{name}-sb"
-            found[called] = sb.selective_backprop(rate, warmup_epochs=0, scorer=scorer)
-    return found
+def without_warmup(name: str, rate: float) -> sb.Strategy:
+    """Return a strategy of the lab or of the user's own that selects from the first epoch on."""
+    spec = find_strategy(name)
+    if "+" in name or spec.prepare is not None:
+        raise sb.ConfigurationError(
+            f"bench times only what selects during training, so it cannot time {name}; compare can"
+        )
+    made = spec.make(StrategyOptions(rate, warmup=0.0, warmup_epoch=False), Preparation())
+    return replace(made, schedule=replace(made.schedule, warmup_epochs=0))
 
 
 def time_steps(workload: Workload, rounds: int) -> list[Spent]:
@@ -219,13 +233,14 @@ def conclude(
         for name in rounds[0]
     }
     seconds = {name: phases.sum(axis=1) for name, phases in arms.items()}
-    rows = {name: spent.rows for name, spent in rounds[0].items()}
-    plain, exact = arms[BASELINE] / rows[BASELINE], seconds[EXACT] / rows[EXACT]
+    rows, scored = (
+        {name: pd.Series([getattr(found[name], kind) for found in rounds]) for name in arms}
+        for kind in ("rows", "scored")
+    )
+    plain, exact = arms[BASELINE].div(rows[BASELINE], axis=0), seconds[EXACT] / rows[EXACT]
     step = plain.drop(columns="load")  # seconds of each phase per row
     limits = {
-        name: rows[name] * step.sum(axis=1)
-        + phases.get("load", 0.0)
-        + ("score" in phases) * workload.examples * exact
+        name: rows[name] * step.sum(axis=1) + phases.get("load", 0.0) + scored[name] * exact
         for name, phases in arms.items()
         if not name.startswith(PASS)
     }

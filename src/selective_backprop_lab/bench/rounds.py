@@ -58,7 +58,6 @@ def enough_rounds(
 
     A quantity is a function of what the arms of a round returned. No round begins later than
     `seconds` after the first, but `least` rounds are taken (None for `LEAST`) and at most `most`.
-    `tell` hears the number of rounds and the seconds so far.
     """
     rounds: list[dict[str, FOUND]] = []
     begun = math.inf

@@ -57,9 +57,13 @@ class Workload:
 
     def losses(self, model: nn.Module, batch: Any, precision: Precision | None = None) -> Tensor:
         """Return the loss of each example of a batch, by default in the training's precision."""
-        images, labels = batch
         with (precision or self.recipe.precision).autocast(self.device):
-            return nn.functional.cross_entropy(model(images), labels, reduction="none")
+            return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    def outputs(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the model's outputs for a batch, and its labels."""
+        with self.recipe.precision.autocast(self.device):
+            return model(batch[0]), batch[1]
 
 
 def make_workload(

@@ -24,6 +24,7 @@ from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.nets.models import model_name
 from selective_backprop_lab.recipe import Precision, find_recipe
+from selective_backprop_lab.strategies import TIMED, parse_strategies
 from selective_backprop_lab.training.process import limit_threads
 
 
@@ -37,6 +38,14 @@ def bench(
     device: options.Device = None,
     json: options.Json = None,
     rate: options.Rate = 1 / 3,
+    strategies: Annotated[
+        str,
+        options.option(
+            "NAMES",
+            "Strategies to time beside traditional, as for compare, in the middle of training. If "
+            "a strategy's epochs differ, as those of stale-sb, the median epoch counts.",
+        ),
+    ] = ",".join(TIMED),
     seconds: Annotated[
         float,
         options.option(
@@ -55,6 +64,7 @@ def bench(
     from selective_backprop_lab.bench.harness import measure
 
     check_record(json)
+    arms = parse_strategies(look_here(strategies))
     limit_threads(threads)
     own = model and model_name(look_here(model))
     chosen = {"model": own, "batch_size": batch_size, "precision": precision}
@@ -66,7 +76,7 @@ def bench(
         def tell(rounds: int, spent: float) -> None:
             status.update(f"round {rounds}, {spent:.0f} of {seconds:g} s")
 
-        findings = measure(workload, seconds=seconds, tell=tell)
+        findings = measure(workload, seconds=seconds, tell=tell, names=arms)
     for part in show_findings(findings):
         console.print(part)
     save_record(json, findings)

@@ -16,7 +16,7 @@ from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli.command_line import find_device, look_here
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition, NoiseKind
-from selective_backprop_lab.data.datasets import data_name
+from selective_backprop_lab.data.datasets import LabData, data_name
 from selective_backprop_lab.nets.models import MODELS, model_name
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.strategies import StrategyOptions
@@ -252,8 +252,14 @@ class TrainingOptions:
     ] = True
     precision: TrainingPrecision = Precision.FP32
     evaluations: Annotated[
-        int, option("N", "How often each run is tested on the test set, at even intervals.", min=1)
-    ] = 20
+        int | None,
+        option(
+            "N",
+            "How often each run is tested on the test set, at even intervals. Default: 20, or "
+            "fewer (from 4 on), so that the longest run tests no more examples than it trains on.",
+            min=1,
+        ),
+    ] = None
     threads: Threads = 1
     device: Device = None
     checkpoint_every: CheckpointEvery = None
@@ -290,12 +296,20 @@ class TrainingOptions:
         # A tenth of a run or, in runs of a number of epochs, one epoch, but at most half of them.
         warmup = min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
         # In runs of one or two epochs, `auto` has none, because too little would be left.
-        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=warmup < 0.5)
+        return self._fill(StrategyOptions, warmup=warmup, warmup_epoch=warmup < 0.5, epochs=None)
 
     def _fill(self, kind: Any, **more: Any) -> Any:
         # The other fields have the names of options.
         names = {field.name for field in fields(kind)} & vars(self).keys()
         return kind(**{name: getattr(self, name) for name in names} | more)
+
+    def with_evaluations(self, plans: Sequence[RunConfig], data: LabData) -> list[RunConfig]:
+        """Return plans on some data with the default number of evaluations, unless it was typed."""
+        longest, found = max(plan.length for plan in plans), RunConfig.evaluations
+        if self.evaluations is not None or longest.unit == "seconds":
+            return list(plans)
+        most = int(longest.value * len(data.train_labels) / len(data.test_labels))
+        return [replace(plan, evaluations=min(found, max(4, most))) for plan in plans]
 
     def plans(
         self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Budget]
@@ -316,6 +330,7 @@ class TrainingOptions:
                 device=device,
                 composition=composition,
                 pretrained=before,
+                evaluations=self.evaluations or RunConfig.evaluations,
             )
             for seed in seeds
             for length in lengths

@@ -14,6 +14,8 @@ from selective_backprop_lab.records.files import inside, make_folder, replacing,
 from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import pack_finished
 
+_THEN = "try your own data (--data module:function) or look at odd labels (audit)."
+
 
 def report(
     runs: Annotated[
@@ -48,6 +50,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     """Print what runs show, draw the page (into a folder, all), and return all problems."""
     # The modules that compute and draw take longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared, read_histories
+    from selective_backprop_lab.analysis.facts import evaluation_note
     from selective_backprop_lab.analysis.findings import conclusion
     from selective_backprop_lab.analysis.summary import comparison_table
     from selective_backprop_lab.analysis.tables import escaped
@@ -70,10 +73,11 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
                 file.write(f"{escaped(text)}\n\n{table.to_markdown()}".encode())
             draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(comparison, page, histories=histories, problems=problems, axis=axis)
-    beside = "." if alone else "; table.md and comparison.png are in the same folder."
+    if note := evaluation_note(comparison):
+        console.print(note)
+    beside = "." if alone else "; beside it are table.md and comparison.png."
     console.print(f"Open {page}{beside}", soft_wrap=True)
-    if todo:
-        console.print(f"Next: {todo}")
+    console.print(f"Next: {todo or _THEN}")
     return problems
 
 

@@ -57,6 +57,7 @@ def train(
     if training.rate != TrainingOptions.rate and "rate" not in plan.strategy.options:
         errors.print(f"--rate makes no difference to {plan.arm}")
     store = RunStore(out, training.root, command_line(), training.checkpoint_every)
+    (plan,) = training.with_evaluations([plan], store.data(plan))
     (run,) = train_all([plan], store, replace=training.again, resume=resume)
     last = run.points[-1]
     console.print(
@@ -126,6 +127,7 @@ def compare(
             "training may end lower if it stops earlier; --no-shorter leaves this out"
         )
     store = RunStore(out, training.root, command_line(), training.checkpoint_every)
+    plans = training.with_evaluations(plans, store.data(plans[0]))
     from selective_backprop_lab.records.frame import frame_of
 
     try:
@@ -143,14 +145,13 @@ def train_all(
 ) -> list[Run]:
     """Run a grid, as `run_grid` does, print a note before, and show its progress."""
     first, before = plans[0], plans[0].pretraining
-    for plan in filter(None, (first, before)):
-        store.data(plan)  # report missing data before making a folder
-    make_folder(store.folder)
     if before is not None:
+        store.data(before)  # report missing data before making a folder
         console.print(
             f"{first.recipe.model} is first trained on {first.pretrained} for {before.length}, "
             f"unless {store.folder} holds its weights already"
         )
+    make_folder(store.folder)
     if note:
         console.print(note)
     with RunProgress(console, plans) as progress:

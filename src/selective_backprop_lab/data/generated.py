@@ -35,12 +35,9 @@ _SPAN = 4.0  # standard deviations to either side that the levels cover
 def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
     """Return MNIST-1D: series of 40 numbers, each a deformed template of one of ten digits.
 
-    A template is padded at its end, stretched to 72 numbers, scaled, and rotated. Smoothed noise
-    fills the padding, noise is added everywhere, the series is sheared, and 40 numbers are read off
-    it. Both splits are balanced. The random numbers differ from those of the published file.
-
     Source:
-        Greydanus and Kobak 2024, arXiv:2011.14439, with the parameters of its published code.
+        Greydanus and Kobak 2024, arXiv:2011.14439, with the parameters of its published code, but
+        other random numbers than in the published file.
     """
     count = train + test
     labels = np.arange(count) % len(_TEMPLATES)
@@ -73,8 +70,6 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
 def read_breast_cancer() -> Splits:
     """Return the 569 tumours of scikit-learn's breast-cancer table, with 30 measurements each.
 
-    Every fifth of each class is a test example: 455 to train on, 114 to test on.
-
     Source:
         Street, Wolberg and Mangasarian 1993, UCI Machine Learning Repository, doi:10.24432/C5DW2B.
     """
@@ -91,11 +86,7 @@ def read_breast_cancer() -> Splits:
 
 
 def make_table(train: int = 8000, test: int = 2000) -> Splits:
-    """Return a made-up table of 54 columns and 7 classes, like the forest-cover data.
-
-    Each class has two normally distributed clusters around random points. 20 columns tell the
-    classes apart, 20 are sums of these and noise, and 14 are noise.
-    """
+    """Return a made-up table of 54 columns and 7 classes of two clusters each."""
     classes, telling, summed, idle, clusters = 7, 20, 20, 14, 2
     count = train + test
     labels = np.arange(count) % classes
@@ -114,11 +105,7 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
 
 
 def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
-    """Return made-up click data: examples with 6 categorical fields, of which 2 % were clicked on.
-
-    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law, and a channel, 255
-    or 0, for each. Each category changes the odds of a click by a normal random number.
-    """
+    """Return made-up click data: examples with 6 categories each; 2 % were clicked on."""
     sizes = [8, 16, 32, 64, 128, 256]
     count, share = train + test, 0.02
     draws = _uniform(b"clicks", count, len(sizes) + 1)

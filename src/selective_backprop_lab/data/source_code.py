@@ -48,11 +48,7 @@ def read_source_code(library: Path | None = None) -> Splits:
 
 
 def read_source_bytes(library: Path | None = None) -> Splits:
-    """Return the standard library in windows of 128 bytes; the label of each byte is the next byte.
-
-    Windows do not overlap. Only modules that are a single file are used. In order of name, every
-    eighth is tested on, in 1,024 evenly spaced windows.
-    """
+    """Return single-file modules of Python in windows of 128 bytes; the next byte is the label."""
     folder = library or Path(sysconfig.get_path("stdlib"))
     files = sorted(folder.glob("*.py"))
     _check_files(folder, len(files), HELD_OUT, "source-bytes")
@@ -65,11 +61,7 @@ def read_source_bytes(library: Path | None = None) -> Splits:
 
 
 def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
-    """Return windows of 128 bytes of the topics of Python's `help()`, as in `source-bytes`.
-
-    The topics are read from the longest to the shortest, without paragraphs that occurred before.
-    Every eighth stretch of 16 windows is tested on.
-    """
+    """Return the topics of Python's `help()`, each paragraph once, as in `source-bytes`."""
     try:
         found = import_module("pydoc_data.topics").topics if topics is None else topics
     except ImportError as error:

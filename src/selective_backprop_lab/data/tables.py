@@ -25,8 +25,8 @@ def read_adult(root: Path | None) -> Splits:
     """Return 48,842 adults, 16,281 of them to test on, with 6 numbers and 8 categories each.
 
     A category becomes one feature for each of its values, 0 or 1; a missing value, `?`, is a value
-    too. The numbers have mean 0 and deviation 1 over the training part. The class says whether the
-    income is above 50,000 dollars a year. It is for a quarter of the adults.
+    too. The numbers have mean 0 and deviation 1 over the training part. Class 1 is an income above
+    50,000 dollars a year.
 
     Source:
         Becker and Kohavi 1996, Adult, UCI Machine Learning Repository, doi:10.24432/C5XW20.
@@ -56,8 +56,7 @@ def read_kdd99(root: Path | None) -> Splits:
 
     Three in four come more than once, so only connections that come once are tested on. Numbers are
     log(1 + |x|), a word becomes one feature for each of its values, and all have mean 0 and
-    deviation 1, but lie at most 8 deviations from 0. The 23 classes are the kinds of attack and
-    "normal". The largest, "smurf", has 57 % of the rows; half of the classes have fewer than 60.
+    deviation 1, but lie at most 8 deviations from 0. The 23 classes are 22 attacks and "normal".
 
     Source:
         Stolfo et al. 1999, KDD Cup 1999 Data, UCI Machine Learning Repository, doi:10.24432/C51C7N.
@@ -85,8 +84,7 @@ def read_kdd99(root: Path | None) -> Splits:
 def read_shuttle(root: Path | None) -> Splits:
     """Return 58,000 rows of nine numbers, 14,500 of them to test on, in seven classes.
 
-    Features are the numbers and their signed logarithms, sign(x) log(1 + |x|). "Rad Flow" has 79 %
-    of the rows, and the four rarest classes together have less than half a per cent.
+    Features are the numbers and their signed logarithms, sign(x) log(1 + |x|).
 
     Source:
         Statlog (Shuttle), UCI Machine Learning Repository, doi:10.24432/C5WS31.

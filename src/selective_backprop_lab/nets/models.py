@@ -52,8 +52,6 @@ def perceptron(channels_in: int, classes: int, image_size: int) -> nn.Module:
 def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a residual net of eight convolutions and a linear layer, for images of 8 pixels or more.
 
-    A width of 64 has 6.6 million parameters; a width of 16 trains ten times faster on a CPU.
-
     Source:
         Page 2018, "How to train your ResNet", with the maximum over the last feature map in place
         of a 4 x 4 pool, so that images of 28 x 28 pixels work as well as 32 x 32.
@@ -103,13 +101,9 @@ class _Scaled(nn.Module):
         return self.inner(features) * self.factor
 
 
+# Makes a net from the number of channels (or features, or tokens), the number of classes and the
+# image's side (or 1).
 ModelFactory = Callable[[int, int, int], nn.Module]
-"""Makes a net from the number of channels, the number of classes and the image's side.
-
-Without images, channels are features or tokens, and the side is 1.
-"""
-
-
 MODELS: Mapping[str, ModelFactory] = {
     "linear": linear,
     "perceptron": perceptron,
@@ -129,10 +123,7 @@ MODELS: Mapping[str, ModelFactory] = {
     "googlenet_narrow": partial(published.googlenet, width=0.25),
     "byte_lm": ByteLM,
 }
-"""The nets by name. The narrow versions of published nets are for a CPU."""
-
-LANGUAGE_MODELS = frozenset({"byte_lm"})
-"""The nets for text; all others are for images and tables."""
+LANGUAGE_MODELS = frozenset({"byte_lm"})  # for text; all others are for images and tables
 
 
 def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:

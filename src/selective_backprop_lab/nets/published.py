@@ -72,8 +72,7 @@ def activated(channels: int) -> tuple[nn.BatchNorm2d, nn.ReLU]:
 def resnet18(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a ResNet-18 whose stem is one 3 x 3 convolution, so that small images stay large.
 
-    The stem and the first group have `width` channels, the last group eight times as many. A width
-    of 64 has 11.2 million parameters for 10 classes.
+    The stem and the first group have `width` channels, the last group eight times as many.
 
     Source:
         He et al. 2016, arXiv:1512.03385, table 1, without the pooling and the strides of its stem,
@@ -92,8 +91,7 @@ def resnet20(
     """Make a residual net for small images, whose shortcuts have no parameters.
 
     It has `depth` = 6 n + 2 layers: three groups of n blocks with two convolutions each, and two
-    more. The first group has `width` channels, the last four times as many. A width of 16 has 0.27
-    million parameters at a depth of 20.
+    more. The first group has `width` channels, the last four times as many.
 
     Source:
         He et al. 2016, arXiv:1512.03385, section 4.2, with shortcuts of their option A.
@@ -115,8 +113,7 @@ def wide_resnet(
     """Make a wide residual net of three groups, with 16, 32 and 64 times `width` channels.
 
     It has `depth` = 6 n + 4 layers: n blocks of two convolutions in each group, between which a
-    share `dropout` of the features is dropped. For 10 classes, 28 layers of width 10 have 36.5
-    million parameters, and 16 layers of width 8 have 11.0 million.
+    share `dropout` of the features is dropped.
 
     Source:
         Zagoruyko and Komodakis 2016, arXiv:1605.07146; dropout 0.3 for CIFAR, 0.4 for SVHN.
@@ -204,8 +201,7 @@ def densenet(
     """Make a DenseNet with bottlenecks and compression (BC), whose stem is one 3 x 3 convolution.
 
     Each layer adds `width` channels (the growth rate k of the paper). `depth` is the number of
-    layers in each block. 6, 12, 24 and 16 layers of width 32 are DenseNet-121, which has 7.0
-    million parameters for 10 classes.
+    layers in each block. 6, 12, 24 and 16 layers of width 32 are DenseNet-121.
 
     Source:
         Huang et al. 2017, arXiv:1608.06993. Jiang et al. 2019 trained this DenseNet-121, from
@@ -262,8 +258,7 @@ def googlenet(
     """Make a GoogLeNet with BatchNorm for small images.
 
     Its stem is one 3 x 3 convolution, it halves images twice, and two 3 x 3 convolutions replace
-    each 5 x 5 convolution. There are no auxiliary classifiers. `width` multiplies all channels; a
-    width of 1 has 6.2 million parameters for 10 classes.
+    each 5 x 5 convolution. There are no auxiliary classifiers. `width` multiplies all channels.
 
     Source:
         Szegedy et al. 2015, arXiv:1409.4842, table 1; BatchNorm and the two convolutions as in
@@ -325,7 +320,7 @@ def mobilenet_v2(
 
     It halves images three times, not five times. A block that changes the channels but not the
     image's size has a projection as its shortcut; in the paper it has no shortcut. `width`
-    multiplies the channels of every group; a width of 1 has 2.3 million parameters for 10 classes.
+    multiplies the channels of every group.
 
     Source:
         Sandler et al. 2018, arXiv:1801.04381, table 2, with the strides and the projections of

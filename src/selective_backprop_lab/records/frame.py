@@ -128,6 +128,8 @@ def is_text(data: Any) -> bool:
 
 def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
     header, config, length = run.header, flat(run.header.config), length_of(run)
+    if header.strategy_file is not None:
+        config = {**config, "strategy.file": header.strategy_file}
     # All rows of a run share these mappings, because nobody changes them.
     own = (
         run.path.name,

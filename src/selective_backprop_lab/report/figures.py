@@ -48,8 +48,13 @@ def drawn(figure: Figure, kind: str) -> bytes:
     return file.getvalue()
 
 
-def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
-    """Draw error against cost and time (for the lowest), final errors, and each phase's time."""
+def overview(
+    comparison: pd.DataFrame, axis: str, *, caption: bool = False, stacked: bool = False
+) -> Figure:
+    """Draw error against cost and time (for the lowest), final errors, and each phase's time.
+
+    For a phone, the four panels are stacked.
+    """
     found, rows = arms(comparison), ranking(comparison)
     shown = leaders(comparison, LEADERS) if comparison.arm.nunique() > CROWD else [*found]
     curves = {label: found[label] for label in shown}
@@ -57,19 +62,23 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
     banded = sum(length(own) == longest for own in curves.values()) <= BANDED
     with matplotlib.rc_context(panels.SETTINGS):
         height = 0.28 * len(rows) + 1.1
-        figure = Figure(figsize=(11, height + 4.8), layout="constrained")
-        grid = figure.subplots(2, 2, height_ratios=(3.7, height))
-        _draw_error(grid[0][0], comparison, curves, "cost", banded)
-        _draw_final_errors(grid[1][0], [found[label] for label in rows], comparison)
-        if comparison[axis].notna().any():
-            _draw_error(grid[0][1], comparison, curves, axis, banded)
-            panels.draw_phases(
-                grid[1][1], {label: found[label] for label in rows}, room=panels.HALF
-            )
-            grid[1][1].set_yticks([])  # the names are beside the errors
-            grid[1][1].set_ylim(grid[1][0].get_ylim())
+        size = (panels.ALONE, 2 * height + 9.6) if stacked else (11, height + 4.8)
+        figure = Figure(figsize=size, layout="constrained")
+        if stacked:  # in figures of their own, so that long names indent only their panel
+            own = figure.subfigures(4, 1, squeeze=False, height_ratios=(3.7, 3.7, height, height))
+            cost, time, ends, phases = [each.subplots() for each in own.flat]
         else:
-            for panel in grid[:, 1]:
+            cost, time, ends, phases = figure.subplots(2, 2, height_ratios=(3.7, height)).flat
+        _draw_error(cost, comparison, curves, "cost", banded)
+        _draw_final_errors(ends, [found[label] for label in rows], comparison)
+        if comparison[axis].notna().any():
+            _draw_error(time, comparison, curves, axis, banded)
+            panels.draw_phases(phases, {label: found[label] for label in rows}, room=panels.HALF)
+            if not stacked:
+                phases.set_yticks([])  # the names are beside the errors
+                phases.set_ylim(ends.get_ylim())
+        else:
+            for panel in (time, phases):
                 panel.set_axis_off()
         if caption:
             lines = textwrap.wrap(_caption(comparison, banded), 150)
@@ -85,7 +94,7 @@ def differences(comparison: pd.DataFrame) -> Figure | None:
     found.sort(key=lambda each: each.change.mean)
     look, edge = styles(comparison), ceiling(each.change.mean for each in found)
     with matplotlib.rc_context(panels.SETTINGS):
-        figure = Figure(figsize=(8, 0.28 * len(found) + 0.9), layout="constrained")
+        figure = Figure(figsize=(panels.ALONE, 0.28 * len(found) + 0.9), layout="constrained")
         axes = figure.subplots()
         for row, each in enumerate(found):
             place = each.change.mean, row, each.change.half_width

@@ -35,15 +35,9 @@ LEADERS = 5  # number of curves to show if there are too many arms
 _LOG_FROM = 4.0  # an axis is logarithmic if the highest mean error is this many times the lowest
 _FAR = 4.0  # times the distance from the lowest to the third quartile; values beyond are cut off
 PHASE_COLOURS = {  # in the order of the work; brown is selection, blue is training
-    "prepare": "#5e4b3c",
-    "load": "#dddbe0",
-    "score": "#ab8d73",
-    "select": "#7f644e",
-    "forward": "#b2b6d2",
-    "backward": "#7e84ad",
-    "step": "#585d83",
-    "other": "#e9e7ec",
-}
+    "prepare": "#5e4b3c", "load": "#dddbe0", "score": "#ab8d73", "select": "#7f644e",
+    "forward": "#b2b6d2", "backward": "#7e84ad", "step": "#585d83", "other": "#e9e7ec",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,6 +117,7 @@ def strategy_colours(names: Iterable[str]) -> dict[str, str]:
 
 INK, FAINT = "#222222", "#d9d9d9"
 LINE = 0.052  # height of a label, as a share of the panel's height
+ALONE = 5.2  # width in inches of a panel that has its row for itself, also on a phone
 HALF = 4.4  # width in inches of a panel that shares its row
 _HANDLE, _LETTER = 0.38, 0.056  # width in inches of a legend's handle, and of a letter
 DASHES = {

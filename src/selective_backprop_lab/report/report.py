@@ -18,10 +18,11 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import facts, headline
 from selective_backprop_lab.analysis.findings import conclusion
 from selective_backprop_lab.analysis.queries import counted
-from selective_backprop_lab.analysis.summary import comparison_table, records_table
+from selective_backprop_lab.analysis.summary import MEANINGS, comparison_table, records_table
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.report import panels
 from selective_backprop_lab.report.figures import differences, drawn, overview
 from selective_backprop_lab.report.panels import FAINT, SETTINGS, Style, styles
 
@@ -53,6 +54,8 @@ def write_report(
         conclusion=conclusion(comparison),
         differences=differences(comparison),
         overview=overview(comparison, axis),
+        stacked=overview(comparison, axis, stacked=True),
+        meanings=MEANINGS,
         is_crowd=comparison.arm.nunique() > CROWD,
         numbers=comparison_table(comparison, axis),
         colours=[style.colour for style in look.values()],
@@ -190,7 +193,7 @@ def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
     rows = widest_classes([*found.values()], CLASSES)
     with matplotlib.rc_context(SETTINGS):
         height = 1.2 + (0.15 + 0.1 * len(found)) * len(rows)
-        figure = Figure(figsize=(8, height), layout="constrained")
+        figure = Figure(figsize=(panels.ALONE, height), layout="constrained")
         axes = figure.subplots()
         for position, (label, share) in enumerate(found.items()):
             means = np.array([share[row].mean for row in rows])

@@ -122,8 +122,7 @@ def run_grid(
 
     Raises:
         LossError: if runs met losses that are not finite; raised after all other runs are done.
-        SelectiveBackpropError: if a run raised another error; the other runs save what they did.
-        KeyboardInterrupt, SystemExit: after Ctrl-C or SIGTERM, when everything is saved.
+        Any other error, also of Ctrl-C and SIGTERM: after the other runs have saved what they did.
     """
     missing = list[RunConfig]()
     for config in configs:

@@ -89,6 +89,7 @@ class RunProgress:
             if config in self._under_way:
                 self._bars.remove_task(self._under_way.pop(config))
             took = f"{seconds_of(config, point)}, {point.updates:,} updates"
+            took += f", evaluations: {config.evaluations}"
             self._print(f"{name}: {state}, {took}{self._time_left}")
             return
         if config not in self._under_way:

@@ -28,10 +28,7 @@ class Stop:
     asked: int | None = None  # the number of the latest signal
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; a second Ctrl-C stops the process at once.
-
-        A second SIGTERM does not: `timeout` sends one to a process and another to its group.
-        """
+        """Note a signal; a second Ctrl-C stops at once, but no SIGTERM: `timeout` sends two."""
         again, self.asked = self.asked, number
         if again and number == signal.SIGINT:
             self.leave()
@@ -133,9 +130,7 @@ def run_local(
 ) -> None:
     """Carry out jobs in order, `jobs` at a time in own processes; `watch` each step.
 
-    `ProcessPoolExecutor` and joblib's loky return results only at a job's end, and neither gives
-    workers time for a last checkpoint, or ends workers whose parent was killed.
-
+    Existing pools give workers no time for a last checkpoint, and do not end with their parent.
     A job can be pickled, and leaves files behind. It has a `name` for messages, and a generator
     `steps()` that does the job, or the rest of it, and yields each step. If this generator is
     closed early, or interrupted by Ctrl-C or SIGTERM, it saves what was done.

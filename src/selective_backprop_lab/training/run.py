@@ -233,7 +233,7 @@ class TrainingRun:
 
     def _make_loader(self, preparation: Preparation) -> sb.SelectiveLoader:
         config, recipe = self.config, self.config.recipe
-        strategy = self._spec.make(config.settings, preparation)
+        strategy = self._spec.make(config.options, preparation)
         needs = strategy.needs
         self._records = needs is not None and needs.recordings
         budgeted = config.length.unit != "epochs"

@@ -86,7 +86,7 @@ class RunConfig:
         if self.pretrained is not None:
             find_recipe(self.pretrained)
         strategy = self.strategy
-        _check(self.arm, strategy, self.settings)
+        _check(self.arm, strategy, self.options)
         if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, but a budget in "
@@ -97,6 +97,12 @@ class RunConfig:
     def strategy(self) -> LabStrategy:
         """The strategy that the arm's name stands for."""
         return find_strategy(self.arm)
+
+    @property
+    def options(self) -> StrategyOptions:
+        """The settings, with the number of epochs if the run's length is in epochs."""
+        epochs = int(self.length.value) if self.length.unit == "epochs" else None
+        return replace(self.settings, epochs=epochs)
 
     @property
     def drawn(self) -> tuple[Composition, int | None]:
@@ -116,7 +122,7 @@ class RunConfig:
     def description(self) -> dict[str, Any]:
         """Return the run as in its record, including defaults."""
         recipe, length = self.recipe.config(), self.length
-        options = {name: getattr(self.settings, name) for name in self.strategy.options}
+        options = {name: getattr(self.options, name) for name in self.strategy.options}
         budget = {"budget": length.value, "budget_unit": length.unit}
         lasting = {"epochs": length.value} if length.unit == "epochs" else budget
         return {

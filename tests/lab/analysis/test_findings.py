@@ -219,20 +219,6 @@ def test_the_rival_is_a_shorter_training_that_ends_lower(finals, pays, differenc
     assert difference in found.text
 
 
-def test_traditional_training_that_cost_more_is_no_rival():
-    plain = of_length("traditional", [2.0] * 3, 32), of_length("traditional", [5.0] * 3, 8)
-    found = said(of_length("other", [3.5, 3.6, 3.4], 8), *plain)
-    assert "plain training of up to 8 passes does best after 8 passes: 5.00 %" in found.text
-    assert "(−1.50 " in found.text
-
-
-def test_what_a_gaining_arm_does_at_another_length_is_said():
-    short = of_length("other", [2.0, 2.1, 1.9], 8)
-    found = said(*SHORTER, short, of_length("other", [4.0, 4.1, 3.9], 32))
-    assert "after 8 passes (−1.10" in found.text
-    assert "; after 32 passes it loses." in found.text
-
-
 def test_where_the_shortest_plain_training_is_the_best_a_shorter_one_is_asked_for():
     other = of_length("other", [4.0, 4.1, 3.9], 8)
     assert "--budget 4," in said(of_length("traditional", [5.0, 5.1, 4.9], 8), other).todo

@@ -54,6 +54,18 @@ def test_a_terminal_shows_it_all_and_takes_no_cell_for_markup():
     ]
 
 
+NAMES = ("traditional+smoothing-0.3 @ 24", "mine.rules:keep_hard_ones", "auto @ 6")
+
+
+@pytest.mark.parametrize("width", [30, 40])
+def test_a_name_is_folded_only_between_its_parts_and_only_where_it_must_be(width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(Table(columns=("name", "error"), rows=[(name, "") for name in NAMES]))
+    found = [line.strip() for line in console.file.getvalue().splitlines() if line.strip()]
+    parts = ("traditional", "+smoothing-0.3 @ 24", "mine.rules:", "keep_hard_ones", "auto @ 6")
+    assert found[2:] == [*(NAMES if width == 40 else parts)]
+
+
 def test_counts_are_shown_to_three_digits():
     numbers = [0.0, 999.4, 999.6, 1e3, 9994.0, 12345.0, 99_960.0, 999_600.0, 4.56e6, 7.8e9]
     texts = "0 999 1.00k 1.00k 9.99k 12.3k 100k 1.00M 4.56M 7.80G –"

@@ -1,5 +1,6 @@
 """The commands on data of the user's own, whose file lies in the current folder."""
 
+import json
 import sys
 
 import pytest
@@ -28,8 +29,12 @@ def fail():
 
 half = sb.recorded_sb(0.5)
 
-def rule(rate, warmup, other=None, **more):
+def rule(rate, warmup, epochs=6, other=None, **more):
+    assert epochs == 6
     return sb.top_k(rate, schedule=sb.Schedule(start=warmup))
+
+def timed(epochs):
+    return half
 
 def unknown(alpha):
     return half
@@ -96,9 +101,15 @@ def test_advise_and_bench_measure_on_them(edit):
     advised = run_command(f"advise {line} --noise 0.2 --epochs 9", edit(0))
     assert advised.status == 0
     assert "3 classes" in advised.out
-    timed = run_command(f"bench {line} --batch-size 8 --seconds 0", edit(0))
+    line = f"bench {line} --batch-size 8 --seconds 0 --strategies kakurenbo,data_to_edit:"
+    timed = run_command(f"{line}rule", edit(0))
     assert (timed.status, timed.err) == (0, "")
-    assert '"perceptron"' in (edit(0) / "found.json").read_text()
+    found = json.loads((edit(0) / "found.json").read_text())
+    assert found["config"]["model"] == "perceptron"
+    assert {"kakurenbo", "data_to_edit:rule"} <= found["strategies"].keys()
+    for name, said in (("half+averaging", "cannot time data_to_edit:half+"), ("timed", "epochs")):
+        refused = run_command(f"{line}{name}", edit(0))
+        assert (refused.status, said in refused.text) == (2, True)
 
 
 def test_a_rule_of_ones_own_trains_as_the_strategy_that_it_is_and_its_file_is_on_record(edit):
@@ -121,9 +132,9 @@ def test_a_rule_of_ones_own_trains_as_the_strategy_that_it_is_and_its_file_is_on
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("unknown", "asks for alpha"),
+        ("unknown", "argument: 'alpha'. It can have rate"),
         ("nothing", "is None, not an sb.Strategy"),
-        ("absent", "needs an sb.Strategy, or a function"),
+        ("absent", "absent in data_to_edit is missing, but the strategy"),
         ("rule+nothing", "no treatment 'nothing'"),
     ],
 )

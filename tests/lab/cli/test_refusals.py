@@ -8,9 +8,6 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.options import parse_budget
 from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES
-from selective_backprop_lab.strategies import STRATEGIES
-
-BUDGET = "write a positive number of passes, such as 10, or of seconds, such as 60s"
 
 
 @pytest.fixture(autouse=True)
@@ -30,19 +27,14 @@ def refusal(line, folder):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train --data imagenet", ["no data set 'imagenet'", *RECIPES]),
+        ("train --pretrained imagenet:0-4", ["no data set 'imagenet'", *RECIPES]),
         ("train --model resnet", ["no model 'resnet'", *MODELS, "package.module:factory"]),
-        ("train --model no_such_module:net", ["'no_such_module:net' cannot be imported"]),
         ("train --rate 0", ["rate=0.0", "(0, 1]", "1/3"]),
-        ("train --budget nonsense", ["--budget nonsense", BUDGET]),
+        ("train --budget nonsense", ["--budget nonsense", "passes, such as 10, or of seconds"]),
         ("train --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
-        ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
-        ("train --noise 1", ["noise=1.0", "[0, 1)", "1/5 flips a fifth"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
         ("train --device cuda", ["--device cuda: torch", "finds only cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
-        ("compare --strategies best", ["no strategy 'best'", *STRATEGIES]),
-        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget in passes"]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
         ("report .", ["there is no record to show in .", "compare and train write records"]),
@@ -61,10 +53,7 @@ def test_what_cannot_be_done_is_said_in_one_line(tmp_path, line, said):
         ("compare --epochs 0", "--epochs"),
         ("compare --lr fast", "--lr"),
         ("compare --rate nan", "nan is no number such as 1/3 or 0.25"),
-        ("compare --colour", "--colour"),
-        ("train --seed=-1", "--seed"),
         ("report", "RUNS"),
-        ("repeat", "repeat"),
     ],
 )
 def test_a_misused_option_is_a_usage_error(tmp_path, line, said):
@@ -73,18 +62,15 @@ def test_a_misused_option_is_a_usage_error(tmp_path, line, said):
     assert said in err
 
 
-@pytest.mark.parametrize(
-    "text", ["", "s", "ss", "10m", "1e400", "inf", "nan", "nans", "-1s", "1 0"]
-)
+@pytest.mark.parametrize("text", ["", "s", "10m", "1e400", "nans", "-1s"])
 def test_a_budget_that_is_no_positive_number_is_refused(text):
     with pytest.raises(sb.ConfigurationError, match="such as 60s"):
         parse_budget(text)
 
 
-@pytest.mark.parametrize("line", ["train --limit 100", "compare --limit 100"])
 @pytest.mark.parametrize("out", ["taken", "taken/within"])
-def test_a_folder_that_cannot_be_made_is_named_before_anything_is_trained(tmp_path, line, out):
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_trained(tmp_path, out):
     (tmp_path / "taken").write_text("something else")
-    err = refusal(f"{line} --out {out}", tmp_path)
+    err = refusal(f"compare --limit 100 --out {out}", tmp_path)
     assert err.startswith(f"error: {out} cannot be written")
     assert (tmp_path / "taken").read_text() == "something else"

@@ -109,26 +109,16 @@ def test_arguments_and_global_streams_stay_and_the_memory_format_is_kept(augment
     assert torch.equal(out, again)
 
 
-def test_another_seed_epoch_or_index_gives_another_augmentation():
+def test_another_seed_or_epoch_gives_another_augmentation():
     augmentation = Augmentation(shift=2, flip=True, cutout=2)
     images, indices = images_of(1).expand(64, -1, -1, -1), torch.arange(64)
     first = augmentation(images, indices, seed=0, epoch=0)
-    for others in (
-        augmentation(images, indices, seed=1, epoch=0),
-        augmentation(images, indices, seed=0, epoch=1),
-        augmentation(images, indices + 64, seed=0, epoch=0),
-    ):
-        same = (others == first).flatten(1).all(1).double().mean()
-        assert same < 0.2
-    assert len(first.flatten(1).unique(dim=0)) > 32
+    for seed, epoch in ((1, 0), (0, 1)):
+        others = augmentation(images, indices, seed=seed, epoch=epoch)
+        assert (others == first).flatten(1).all(1).double().mean() < 0.2
 
 
 @pytest.mark.parametrize("name", ["shift", "cutout"])
 def test_a_negative_size_is_refused_at_construction(name):
     with pytest.raises(sb.ConfigurationError, match=rf"{name} is -1 pixels"):
         Augmentation(**{name: -1})
-
-
-def test_a_shift_as_large_as_the_image_is_refused():
-    with pytest.raises(sb.ConfigurationError, match=r"shift is 5 pixels, .* 5 x 6"):
-        Augmentation(shift=5)(images_of(1), torch.arange(1), seed=0, epoch=0)

@@ -13,7 +13,6 @@ import pytest
 
 import selective_backprop as sb
 from selective_backprop_lab.data.images import CIFAR10, CIFAR100, read_cifar_splits, unpickle
-from selective_backprop_lab.data.splits import Splits
 
 ROWS = 3
 TINY10 = replace(CIFAR10, train_rows=ROWS, test_rows=ROWS)
@@ -63,20 +62,17 @@ def write10(folder: Path, dump=WRITERS["protocol 4"]) -> Path:
     return folder
 
 
-def check10(splits: Splits) -> None:
+@pytest.mark.parametrize("place", [".", "cifar-10-batches-py"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer, place):
+    write10(tmp_path / place, WRITERS[writer])
+    splits = read_cifar_splits(TINY10, tmp_path)
     expected = np.concatenate([pixels(number) for number in range(5)]).reshape(-1, 3, 32, 32)
     assert np.array_equal(splits.train_inputs, expected)
     assert splits.train_labels.tolist() == [label for n in range(5) for label in (n, 1, 9)]
     assert np.array_equal(splits.test_inputs, pixels(5).reshape(-1, 3, 32, 32))
     assert splits.test_labels.tolist() == [5, 1, 9]
     assert splits.class_names == tuple("abcdefghij")
-
-
-@pytest.mark.parametrize("place", [".", "cifar-10-batches-py"])
-@pytest.mark.parametrize("writer", WRITERS)
-def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer, place):
-    write10(tmp_path / place, WRITERS[writer])
-    check10(read_cifar_splits(TINY10, tmp_path))
 
 
 def test_cifar100_is_read_with_its_fine_labels(tmp_path):
@@ -127,13 +123,10 @@ def test_a_pickle_that_would_run_something_is_refused_and_not_run(tmp_path, prot
 
 DAMAGE = {
     "too few rows": {"data": pixels(0)[:2]},
-    "signed": {"data": pixels(0).astype(np.int8)},
     "floats": {"data": pixels(0).astype(np.float32)},
     "no data": {"data": None},  # no such entry, that is
-    "no labels": {"labels": None},
     "too few labels": {"labels": [1, 2]},
     "label too high": {"labels": [1, 10, 2]},
-    "label a float": {"labels": [1, 1.0, 2]},
 }
 
 

@@ -4,20 +4,14 @@ import re
 
 import pytest
 import torch
-from fixture_lab import finish
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import DATASETS, channel_statistics, load, read_digits
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.data.splits import Splits
-from selective_backprop_lab.recipe import RECIPES, Recipe
-from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.run_config import RunConfig
 
 NEED_NO_FOLDER = {"digits", "digits-three", "mnist1d", "breast-cancer", "table", "clicks"}
 NEED_NO_FOLDER |= {"source-code", "source-bytes", "help-bytes"}
@@ -25,9 +19,7 @@ OF_MERGED = {"mnist-parity": "mnist", "cifar10-animals": "cifar10", "cifar100-co
 
 
 def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
-    data, splits = load("digits"), read_digits()
-    assert (data.name, data.channels, data.image_size, data.classes) == ("digits", 1, 8, 10)
-    assert data.train_labels.dtype == torch.int64
+    splits = read_digits()
     assert splits.train_inputs.shape == (1437, 1, 8, 8)
     assert splits.test_inputs.shape == (360, 1, 8, 8)
     train, test = splits.train_labels.bincount(), splits.test_labels.bincount()
@@ -80,7 +72,7 @@ def test_channel_statistics_equal_those_of_the_levels_in_float64(rows, at_once):
         assert std[channel] == (1 if constant else pytest.approx(spread, rel=1e-9))
 
 
-def test_features_of_any_scale_are_standardised_composed_and_trained_on(monkeypatch):
+def test_features_of_any_scale_are_standardised_and_composed(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(300, 3, generator=generator) * torch.tensor([1e-3, 1.0, 0.0])
     features = features.double() + 5000.0
@@ -90,13 +82,7 @@ def test_features_of_any_scale_are_standardised_composed_and_trained_on(monkeypa
         return Splits(features[:200], labels[:200], features[200:], labels[200:], ("low", "high"))
 
     monkeypatch.setitem(DATASETS, "plane", read_plane)
-    monkeypatch.setitem(RECIPES, "plane", Recipe("plane", "perceptron", epochs=5))
     data = Composition(copies=1.0, noise=0.1)(load("plane"))
     inputs, _ = next(iter(make_loader(data, batch_size=200, seed=0)))
     assert inputs.mean(0).tolist() == pytest.approx([0.0] * 3, abs=1e-3)
     assert inputs.std(0, correction=0).tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-3)
-    length = Budget("epochs", 5.0)
-    plan = RunConfig(RECIPES["plane"], "auto", StrategyOptions(), seed=0, length=length)
-    run = finish(TrainingRun(plan, data, log_examples=True))
-    assert run.points[-1].test_error < 25
-    assert run.history().portrait_image is None

@@ -2,7 +2,6 @@
 
 import hashlib
 
-import numpy as np
 import pytest
 import torch
 
@@ -28,21 +27,6 @@ def test_the_data_never_change_between_versions_or_platforms(name):
     tensors = (data.train_inputs, data.train_labels, data.test_inputs, data.test_labels)
     content = b"".join(levels_of(each).numpy().tobytes() for each in tensors)
     assert hashlib.sha256(content).hexdigest()[:16] == DIGESTS[name]
-
-
-def test_clicks_have_one_category_of_each_field_by_zipfs_law_and_2_percent_positives():
-    data = load("clicks")
-    levels = np.concatenate([data.train_inputs.numpy(), data.test_inputs.numpy()])
-    assert set(np.unique(levels)) == {0, 255}
-    first = 0
-    for size in (8, 16, 32, 64, 128, 256):
-        counts = (levels[:, first : first + size] > 0).sum(0)
-        assert counts.sum() == 30_000
-        expected = 30_000 / np.arange(1, size + 1) / (1 / np.arange(1, size + 1)).sum()
-        assert (np.abs(counts - expected) < 6 * np.sqrt(expected)).all()
-        first += size
-    labels = torch.cat([data.train_labels, data.test_labels])
-    assert int(labels.sum()) == 600
 
 
 def test_indicators_are_noughts_and_ones_in_training_whatever_is_made_of_them():

@@ -83,6 +83,3 @@ def test_a_batch_with_indices_is_the_same_batch_and_says_which_examples_it_is_of
         assert torch.equal(labels, data_of().train_labels[indices])
         seen += indices.tolist()
     assert sorted(seen) == list(range(len(data_of().train_labels)))
-    image, label, index = indexed.dataset[-1]
-    assert (label, index) == (data_of().train_labels[-1], len(seen) - 1)
-    assert torch.equal(image, plain.dataset[-1][0])

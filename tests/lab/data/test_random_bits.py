@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.data.random_bits import random_bits
 
 WORD = (1 << 64) - 1
 
@@ -29,10 +29,3 @@ def test_bits_are_the_upper_half_of_splitmix64_started_at_the_key(key, draws):
     bits = random_bits(key, torch.arange(6), draws=draws)
     expected = torch.tensor([word >> 32 for word in splitmix64(key, 6 * draws)])
     assert torch.equal(bits.T.reshape(-1), expected)
-
-
-def test_below_reaches_every_value_equally_often_and_none_else():
-    bits = random_bits(key_of(3), torch.arange(90_000), draws=1)[0]
-    counts = below(bits, 9).bincount(minlength=9)
-    assert len(counts) == 9
-    assert (counts - 10_000).abs().max() < 400

@@ -74,8 +74,6 @@ GOOD = digits(TRAIN)
 DAMAGE = {
     "no pixels": ({"y": GOOD["y"]}, r"'X', .*\(32, 32, 3, 12\)"),
     "wide pixels": (GOOD | {"X": GOOD["X"].astype(np.uint16)}, r"uint16 of \(32, 32, 3, 12\)"),
-    "few images": (GOOD | {"X": GOOD["X"][..., :5]}, r"uint8 of \(32, 32, 3, 5\)"),
-    "one row": (GOOD | {"y": GOOD["y"].T}, r"uint8 of \(1, 12\)"),
     "zero": (GOOD | {"y": GOOD["y"] - 1}, "label 0, .* 1 to 10"),
     "not a number": (GOOD | {"y": np.full((TRAIN, 1), np.nan)}, "label nan, "),
 }
@@ -91,13 +89,9 @@ def test_what_is_not_svhn_is_refused_by_name_with_what_was_found(tmp_path, kind)
     assert "--root" in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"<html>no such file</html>", b"MATLAB 7.3 MAT-file" + b" " * 200],
-    ids=["page", "other version"],
-)
-def test_what_is_no_matlab_file_is_refused_by_name(tmp_path, content):
+def test_what_is_no_matlab_file_is_refused_by_name(tmp_path):
     path = write(tmp_path) / "test_32x32.mat"
-    path.write_bytes(content)
-    with pytest.raises(sb.DataError, match=rf"{re.escape(str(path))} .*--root"):
-        read_svhn_splits(TINY, tmp_path)
+    for content in (b"<html>no such file</html>", b"MATLAB 7.3 MAT-file" + b" " * 200):
+        path.write_bytes(content)
+        with pytest.raises(sb.DataError, match=rf"{re.escape(str(path))} .*--root"):
+            read_svhn_splits(TINY, tmp_path)

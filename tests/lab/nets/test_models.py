@@ -40,20 +40,16 @@ def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
 @pytest.fixture
 def users_module(tmp_path, monkeypatch):
     (tmp_path / "my_nets_for_tests.py").write_text(
-        "import torch\n"
-        "def factory(channels_in, classes, image_size):\n"
-        "    return torch.nn.Sequential(torch.nn.Flatten(),\n"
-        "        torch.nn.Linear(channels_in * image_size**2, classes))\n"
+        "from torch import nn\n"
+        "def factory(channels, classes, side):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(channels * side**2, classes))\n"
         "def of_two(channels_in, classes): ...\n"
-        "def of_nothing(*arguments): return 'a net'\n"
-        "number = 3\n"
-        "def of_seven(*_): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 10))\n"
-        "def of_one_class(*_):\n"
-        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 1))\n"
-        "def of_no_weights(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
-        "    torch.nn.AdaptiveAvgPool1d(10))\n"
-        "def of_norm(*_): return torch.nn.Sequential(torch.nn.Flatten(),\n"
-        "    torch.nn.BatchNorm1d(64).eval(), torch.nn.Dropout(), torch.nn.Linear(64, 10))\n"
+        "def of_nothing(*_): return 'a net'\n"
+        "def of_seven(*_): return nn.Sequential(nn.Flatten(), nn.Linear(7, 10))\n"
+        "def of_one_class(*_): return nn.Sequential(nn.Flatten(), nn.Linear(64, 1))\n"
+        "def of_no_weights(*_): return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(10))\n"
+        "def of_norm(*_): return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64).eval(),\n"
+        "    nn.Dropout(), nn.Linear(64, 10))\n"
     )
     (tmp_path / "my_broken_nets_for_tests.py").write_text("import no_such_package_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -72,12 +68,9 @@ def test_the_users_own_net_is_made_by_its_import_path():
     ("name", "message"),
     [
         ("resnet", "no model 'resnet'.*linear, .*resnet18"),
-        ("my_nets_for_tests:", r"no model 'my_nets_for_tests:'"),
-        (".nets:factory", r"no model '\.nets:factory'"),
         ("no_such_module_at_all:net", "no_such_module_at_all.* PYTHONPATH"),
         ("my_broken_nets_for_tests:net", "no_such_package_at_all"),
-        ("my_nets_for_tests:missing", "missing in my_nets_for_tests is None"),
-        ("my_nets_for_tests:number", "number in my_nets_for_tests is 3"),
+        ("my_nets_for_tests:missing", "missing in my_nets_for_tests is missing"),
         ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
         ("my_nets_for_tests:of_nothing", r"is a str, not a torch\.nn\.Module"),
         ("my_nets_for_tests:of_seven", r"cannot run on inputs of .*1, 8, 8\): RuntimeError: mat1"),
@@ -154,7 +147,7 @@ def test_a_published_net_has_as_many_parameters_as_published(name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize(("channels", "side"), [(1, 8), (1, 28), (3, 32)])
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 32)])
 def test_the_gradient_reaches_every_parameter(name, channels, side):
     torch.manual_seed(0)
     net = SMALL[name](channels, 10, side)

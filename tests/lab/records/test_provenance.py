@@ -40,14 +40,11 @@ def commit(package):
     return git(package, "rev-parse", "HEAD")
 
 
-def test_a_clean_checkout_is_its_commit(checkout):
+@pytest.mark.parametrize("name", ["__init__.py", "novel.py"])
+def test_changed_and_new_files_are_uncommitted_changes_of_a_commit(checkout, name):
     head = commit(checkout)
     assert provenance.code_version() == f"git {head[:12]}"
-
-
-@pytest.mark.parametrize("name", ["__init__.py", "novel.py"])
-def test_changed_and_new_files_are_uncommitted_changes(checkout, name):
-    head = commit(checkout)
+    provenance.code_version.cache_clear()
     (checkout / name).write_text("x = 1\n")
     assert provenance.code_version() == f"git {head[:12]} + uncommitted changes"
 
@@ -68,10 +65,7 @@ def test_without_git_it_is_the_packages_version(checkout, monkeypatch):
 def test_hardware_says_what_decides_speed_and_names_no_machine():
     found = provenance.hardware()
     assert found["threads"] == torch.get_num_threads()
-    assert found["cores"] >= 1
-    assert found["cpu"]
     assert found["capability"] == torch.backends.cpu.get_cpu_capability()
-    assert found["memory_gib"] is None or found["memory_gib"] > 0
     text = str(found)
     assert socket.gethostname() not in text
     assert str(Path.home()) not in text

@@ -76,9 +76,3 @@ def test_a_full_disk_leaves_no_half_line_in_front_of_the_next(tmp_path, monkeypa
         monkeypatch.undo()
         writer.add(fixture_point(0.5))
     assert read_run(writer.path).points == (fixture_point(0.5),)
-
-
-def test_what_cannot_be_recorded_is_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(sb.RecordError, match="object"):
-        RunWriter.open(tmp_path, fixture_header(config={"strategy": object()}))
-    assert list(tmp_path.iterdir()) == []

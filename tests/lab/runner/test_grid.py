@@ -70,6 +70,7 @@ def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, undra
     assert len(outcome.err.splitlines()) == 2
     for seed in (0, 1):
         assert f"selective-backprop, seed {seed}: 64 of 64 losses are not finite" in outcome.err
+    assert outcome.err.count("Lower the learning rate: --lr of train and compare.\n") == 2
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| selective-backprop (2 unfinished) | – |" in table
     assert "| traditional | " in table

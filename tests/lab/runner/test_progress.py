@@ -13,37 +13,15 @@ from selective_backprop_lab.runner.progress import RunProgress, spell
 from selective_backprop_lab.strategies import STRATEGIES
 
 
-class Screen:
-    """A console that remembers what it shows."""
-
-    def __init__(self, terminal, width=120):
-        self.file = io.StringIO()
-        size = {"width": width, "height": 40, "color_system": None, "legacy_windows": False}
-        self.console = Console(file=self.file, force_terminal=terminal, **size)
-
-    @property
-    def lines(self):
-        return self.file.getvalue().splitlines()
-
-
-@pytest.fixture
-def pipe():
-    return Screen(terminal=False)
-
-
-@pytest.fixture
-def terminal():
-    return Screen(terminal=True)
-
-
-def watch(screen, plans, points, seconds=2.0, **options):
-    """Show evaluations that follow each other every so many seconds."""
-    clock = Clock()
-    with RunProgress(screen.console, plans, clock=clock, **options) as progress:
+def watch(plans, points, seconds=2.0, terminal=False, width=120, **options):
+    """Show evaluations that follow each other every so many seconds; return what is shown."""
+    size = {"width": width, "height": 40, "color_system": None, "legacy_windows": False}
+    console, clock = Console(file=io.StringIO(), force_terminal=terminal, **size), Clock()
+    with RunProgress(console, plans, clock=clock, **options) as progress:
         for plan, point in points:
             clock.now += seconds
             progress(plan, point)
-    return progress
+    return console.file.getvalue().splitlines()
 
 
 def two_plans(**changes):
@@ -55,59 +33,46 @@ SPENT = {"cost": 1.8, "seconds": 2.0, "cpu_seconds": 1.5, "updates": 1234}
 WHOLE = fixture_point(1.0, 5.25, candidates=600, trained=400, **SPENT)
 
 
-def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done(pipe):
+def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done():
     one, other = two_plans()
-    watch(pipe, [one, other], [(one, HALF), (other, HALF), (one, WHOLE), (other, WHOLE)])
-    said = "error 5.25 %, rate 67 %, cost 1.80 passes, 1.5 CPU s, 1,234 updates"
-    assert pipe.lines == [f"traditional, seed 0: {said}, about 2 s left", f"low-k, seed 0: {said}"]
+    lines = watch([one, other], [(one, HALF), (other, HALF), (one, WHOLE), (other, WHOLE)])
+    said = "error 5.25 %, rate 67 %, cost 1.80 passes, 1.5 CPU s, 1,234 updates, evaluations: 2"
+    assert lines == [f"traditional, seed 0: {said}, about 2 s left", f"low-k, seed 0: {said}"]
+    text = replace(one, recipe=replace(one.recipe, data="source-bytes"), limit=None)
+    (line,) = watch([text], [(text, HALF), (text, replace(WHOLE, test_loss=2.0 * math.log(2)))])
+    assert line.startswith("traditional, seed 0: 2.000 bits per byte, rate 67 %, cost 1.80")
 
 
-def test_of_text_a_line_says_the_bits_that_a_byte_takes(pipe):
-    (plan, _) = two_plans()
-    plan = replace(plan, recipe=replace(plan.recipe, data="source-bytes"), limit=None)
-    watch(pipe, [plan], [(plan, HALF), (plan, replace(WHOLE, test_loss=2.0 * math.log(2)))])
-    assert pipe.lines[0].startswith(
-        "traditional, seed 0: 2.000 bits per byte, rate 67 %, cost 1.80"
-    )
-
-
-def test_without_a_terminal_a_long_run_is_heard_of_on_its_way(pipe):
+def test_without_a_terminal_a_long_run_is_heard_of_on_its_way():
     plan = fixture_plan(evaluations=3)
-    watch(pipe, [plan], [(plan, HALF), (plan, HALF), (plan, WHOLE)], seconds=45.0)
-    assert len(pipe.lines) == 3
-    assert "50% done, error 20.00 %, rate 33 %, cost 1.20 passes" in pipe.lines[0]
-    assert pipe.lines[1].endswith("about 45 s left")
+    lines = watch([plan], [(plan, HALF), (plan, HALF), (plan, WHOLE)], seconds=45.0)
+    assert len(lines) == 3
+    assert "50% done, error 20.00 %, rate 33 %, cost 1.20 passes" in lines[0]
+    assert lines[1].endswith("about 45 s left")
 
 
-def test_a_run_that_is_recorded_already_says_so_and_nothing_of_the_pace(pipe):
+def test_a_run_that_is_recorded_already_says_so_and_nothing_of_the_pace():
     one, other = two_plans()
-    watch(pipe, [one, other], [(one, None), (other, HALF), (other, WHOLE)])
-    assert pipe.lines[0] == "traditional, seed 0: recorded already, not run again"
-    assert "left" not in pipe.lines[1]
+    lines = watch([one, other], [(one, None), (other, HALF), (other, WHOLE)])
+    assert lines[0] == "traditional, seed 0: recorded already, not run again"
+    assert "left" not in lines[1]
 
 
-def test_a_shorter_run_is_a_smaller_part_of_what_is_left(pipe):
+def test_what_is_left_goes_by_how_long_each_run_is_or_takes():
     one, other = (fixture_plan(evaluations=2, cost=cost) for cost in (20.0, 5.0))
-    progress = watch(pipe, [one, other], [(one, HALF), (one, WHOLE)], seconds=8.0)
-    assert progress._time_left == ", about 4 s left"  # a half took 8 s, of which it is a quarter
-
-
-def test_what_is_left_goes_by_how_long_each_run_takes(pipe):
-    one, other = two_plans()
-    weights = {one: 1.0, other: 3.0}
-    points = [(one, HALF), (one, WHOLE), (other, HALF)]
-    progress = watch(pipe, [one, other], points, weight=weights.__getitem__)
-    # Of 4, 2.5 are done; from the first evaluation on, 2 took 4 s.
-    assert progress._time_left == ", about 3 s left"
+    points = [(one, HALF), (one, WHOLE)]
+    (line,) = watch([one, other], points, seconds=8.0)
+    assert line.endswith(", about 4 s left")  # a half took 8 s, of which it is a quarter
+    (line,) = watch([one, other], points, weight={one: 1.0, other: 3.0}.__getitem__)
+    assert line.endswith(", about 12 s left")  # a half of 1 took 2 s, and 3 are left
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_on_a_terminal_there_are_bars_of_all_and_of_each_run_under_way(width):
-    screen = Screen(terminal=True, width=width)
     plans = [fixture_plan(name, evaluations=2) for name in ("low-k", max(STRATEGIES, key=len))]
     points = [(plans[0], HALF), (plans[0], WHOLE), (plans[1], HALF)]
-    watch(screen, plans, points)
-    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in screen.lines]
+    shown = watch(plans, points, terminal=True, width=width)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip() for line in shown]
     last = [line for line in lines if line][-2:]
     assert last[0].split()[0] == "all"
     assert "1 of 2 runs, about 2 s left" in last[0]
@@ -117,8 +82,6 @@ def test_on_a_terminal_there_are_bars_of_all_and_of_each_run_under_way(width):
     assert any(line.startswith("low-k, seed 0: error 5.25 %") for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(None, "unknown"), (40.4, "40 s"), (840, "14 min"), (7500, "2 h 05 min")]
-)
-def test_durations_are_spelt_as_people_do(seconds, said):
-    assert spell(seconds) == said
+def test_durations_are_spelt_as_people_do():
+    said = {None: "unknown", 40.4: "40 s", 840: "14 min", 7500: "2 h 05 min"}
+    assert {seconds: spell(seconds) for seconds in said} == said

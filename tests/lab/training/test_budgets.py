@@ -14,11 +14,9 @@ from fixture_lab import (
     carry_out,
     few_digits,
     fixture_plan,
-    name_model,
     name_watched,
 )
 from fixture_loaders import same_tensors
-from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import selective_backprop as sb
@@ -27,7 +25,6 @@ from selective_backprop_lab.budget import ScheduleBasis, schedule_note
 from selective_backprop_lab.recipe import Rates
 from selective_backprop_lab.strategies import STRATEGIES, LabStrategy
 from selective_backprop_lab.training import run as runs
-from selective_backprop_lab.training.run import TrainingRun
 
 
 @pytest.mark.parametrize("rates", Rates)
@@ -52,11 +49,14 @@ class Nothing(sb.selectors.AbstractSelector):
 
 
 @pytest.mark.filterwarnings("ignore:.*yielded no training batch")
-def test_a_strategy_that_keeps_nothing_ends_with_a_sentence(monkeypatch):
-    found = LabStrategy(lambda given, prepared: replace(sb.auto(), selector=Nothing()))
-    monkeypatch.setitem(STRATEGIES, "auto", found)
+def test_a_strategy_that_keeps_nothing_ends_with_its_budget_or_with_a_sentence(monkeypatch):
+    for name, usual in (("auto", sb.auto()), ("top-k", sb.top_k(1 / 2))):
+        found = replace(usual, selector=Nothing())
+        monkeypatch.setitem(STRATEGIES, name, LabStrategy(lambda *_, found=found: found))
     with pytest.raises(sb.LossError, match="no example was kept in 100 epochs"):
         carry_out(fixture_plan("auto", cost=4.0))
+    last = carry_out(fixture_plan("top-k", cost=1.0, evaluations=1)).points[-1]
+    assert (last.updates, last.scored, last.cost) == (0, 3 * EXAMPLES, 1.0)
 
 
 def test_the_warm_up_is_a_share_of_its_own_budget():
@@ -92,34 +92,6 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
     assert (last.seconds, last.cpu_seconds, sum(last.phases.values())) == (0.0, 0.0, 0.0)
     assert last.overhead == 1000.0 * fixture_plan("selective-backprop").evaluations
     assert (last.test_error, last.test_loss) == (50.0, 1.0)
-
-
-def test_a_budget_ends_even_where_nothing_is_ever_selected(monkeypatch):
-    looks = []
-
-    class Flat(nn.Module):
-        """All its losses are equal, and no loss is higher than an equal one."""
-
-        def __init__(self, channels, classes, side):
-            super().__init__()
-            self.logits = nn.Parameter(torch.zeros(classes))
-
-        def forward(self, images):
-            looks.append(len(images))
-            assert len(looks) < 100, "it does not end"
-            return self.logits.expand(len(images), -1)
-
-    plan = fixture_plan(
-        model=name_model(monkeypatch, "flat", Flat),
-        cost=1.0,
-        warmup=0.0,
-        draw=sb.selectors.Draw.BERNOULLI,
-        evaluations=1,
-    )
-    run = TrainingRun(plan, few_digits())
-    with pytest.warns(sb.SelectionWarning, match="yielded no training batch"):
-        last = run.advance()
-    assert (last.updates, last.scored, last.cost) == (0, 3 * EXAMPLES, 1.0)
 
 
 THIRD = ("random-scored", "random-backprop")

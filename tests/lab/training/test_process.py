@@ -7,34 +7,16 @@ import sys
 
 import pytest
 from fixture_command import run_command
-from fixture_lab import untimed
+from fixture_lab import at_update, untimed
 
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.process import asked_to_stop
-from selective_backprop_lab.training.run import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
 SMALL = "--limit 256 --epochs 2 --evaluations 2 --rate 1/2 --out out"
 TRAIN = f"train {SMALL} --strategy selective-backprop"
 COMPARE = f"compare {SMALL} --seeds 1 --no-shorter --strategies traditional,low-k"
-
-
-@pytest.fixture
-def at_update(monkeypatch):
-    """Makes something happen during a certain update, counted over all runs."""
-
-    def make(number, happens):
-        step, updates = TrainingRun._step, iter(range(1, 10_000))
-
-        def stepped(run, *batch):
-            if next(updates) == number:
-                happens()
-            step(run, *batch)
-
-        monkeypatch.setattr(TrainingRun, "_step", stepped)
-
-    return make
 
 
 def curves(folder):
@@ -48,10 +30,10 @@ def curves(folder):
         (signal.SIGINT, 130, "interrupted; what was recorded is kept"),
     ],
 )
-def test_train_ends_with_a_checkpoint_and_goes_on(tmp_path, at_update, number, status, words):
+def test_train_ends_with_a_checkpoint_and_goes_on(tmp_path, monkeypatch, number, status, words):
     (tmp_path / "whole").mkdir()
     run_command(TRAIN, tmp_path / "whole")
-    at_update(3, lambda: signal.raise_signal(number))
+    at_update(monkeypatch, 3, lambda: signal.raise_signal(number))
     outcome = run_command(TRAIN, tmp_path)
     assert outcome.status == status
     assert words in outcome.err
@@ -64,9 +46,9 @@ def test_train_ends_with_a_checkpoint_and_goes_on(tmp_path, at_update, number, s
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".jsonl", ".npz"}
 
 
-def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_update, undrawn):
+def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, monkeypatch, undrawn):
     # the first epoch of both is over, 4 updates each, and the second has begun
-    at_update(9, lambda: signal.raise_signal(signal.SIGTERM))
+    at_update(monkeypatch, 9, lambda: signal.raise_signal(signal.SIGTERM))
     assert run_command(COMPARE, tmp_path).status == 143
     assert len(list((tmp_path / "out").glob("*.checkpoint"))) == 2
     outcome = run_command(COMPARE, tmp_path)
@@ -84,9 +66,9 @@ def test_a_second_ctrl_c_leaves_at_once():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_for_which_a_signal_is_ignored_goes_on(tmp_path, at_update, number):
+def test_a_command_for_which_a_signal_is_ignored_goes_on(tmp_path, monkeypatch, number):
     signal.signal(number, signal.SIG_IGN)
-    at_update(3, lambda: signal.raise_signal(number))
+    at_update(monkeypatch, 3, lambda: signal.raise_signal(number))
     outcome = run_command(TRAIN, tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     assert signal.getsignal(number) is signal.SIG_IGN

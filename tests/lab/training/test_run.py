@@ -29,15 +29,14 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
-from reproductions.probes import LossQuantiles
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
+from selective_backprop_lab.data.loader import InMemoryDataset
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.records.schema import read_run
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
 from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.run_config import Probe, ProbeContext
+from selective_backprop_lab.training.run_config import Probe
 
 
 @pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
@@ -60,8 +59,6 @@ def test_a_run_leaves_every_global_random_stream_where_it_was(arm):
         ("random-backprop", 6, 384, 0, 384),
         ("random-scored", 6, 384, 768, 768),
         ("selective-backprop", 8, 512, 64 + 512, 768),
-        ("top-k", 8, 512, 64 + 512, 768),
-        ("low-k", 8, 512, 64 + 512, 768),
     ],
 )
 def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, trained, scored, loaded):
@@ -180,11 +177,9 @@ def test_a_point_says_the_errors_by_class_and_the_end_how_frequent_classes_are()
     data = Composition(skew=1.0, noise=0.2)(few_digits())
     run = TrainingRun(fixture_plan("traditional", epochs=1), data)
     finish(run)
-    counts = data.test_labels.bincount(minlength=10).double()
-    point = run.points[-1]
+    counts, point = data.test_labels.bincount(minlength=10).double(), run.points[-1]
     errors = torch.tensor(point.class_errors)
     assert float((errors * counts).sum() / counts.sum()) == pytest.approx(point.test_error)
-    assert point.ranking is None
     shares = torch.tensor(run.meters()["class_shares"]) * len(data.train_labels)
     assert torch.equal(shares.round().long(), data.train_clean_labels.bincount(minlength=10))
 
@@ -214,10 +209,7 @@ def test_the_area_under_the_curve_counts_the_pairs_that_are_in_order(scores, dat
     assert found == pytest.approx(sum(pairs) / len(pairs)) if pairs else math.isnan(found)
 
 
-@pytest.mark.parametrize(
-    "length",
-    [{"epochs": 0}, {"epochs": -2}, {"cost": 0.0}, {"cost": math.inf}, {"seconds": math.nan}],
-)
+@pytest.mark.parametrize("length", [{"epochs": 0}, {"cost": math.inf}, {"seconds": math.nan}])
 def test_a_length_that_is_not_positive_and_finite_is_refused(length):
     with pytest.raises(sb.ConfigurationError, match="must be positive and finite"):
         fixture_plan(**length)
@@ -289,15 +281,8 @@ class Restless(Probe):
 
 def record(folder, *probes, arm="selective-backprop"):
     plan = replace(fixture_plan(arm), probes=probes)
-    [run] = run_plans([plan], few_digits(), folder, command="", watch=lambda *_: None)
+    [run] = run_plans([plan], few_digits(), folder)
     return run
-
-
-def test_a_run_with_probes_trains_as_one_without_and_shares_its_record(tmp_path):
-    plain = record(tmp_path / "plain")
-    probed = record(tmp_path / "probed", Restless())
-    assert untimed(list(probed.points)) == untimed(list(plain.points))
-    assert probed.path.name == plain.path.name
 
 
 def test_what_a_probe_sees_is_recorded_at_the_moment_it_saw_it(tmp_path):
@@ -314,6 +299,7 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     again = record(tmp_path, Restless())
     assert again.path == first.path
     assert again.observations
+    assert untimed(list(again.points)) == untimed(list(first.points))
     (old,) = tmp_path.glob("*.replaced")
     assert read_run(old).points == first.points
     assert record(tmp_path, Restless()) == again
@@ -321,15 +307,3 @@ def test_a_record_that_lacks_what_a_probe_would_have_seen_is_repeated_and_kept(t
     both = record(tmp_path, Restless(), Restless("other"))
     names = {f"Restless(name='{name}')" for name in ("restless", "other")}
     assert {each.probe for each in both.observations} == names
-
-
-def test_quantiles_of_losses_are_those_of_the_first_examples():
-    data = few_digits()
-    run = finish(TrainingRun(fixture_plan("traditional"), data))
-    scene = ProbeContext(run.model, data, torch.device("cpu"))
-    images, labels = next(iter(make_loader(data, batch_size=100, seed=0, shuffle=False)))
-    with torch.no_grad():
-        losses = nn.functional.cross_entropy(run.model.eval()(images), labels, reduction="none")
-    expected = losses.quantile(torch.linspace(0, 1, 5)).tolist()
-    seen = LossQuantiles(examples=100, steps=4).look(scene, 1.0, {})
-    assert seen["quantiles"] == pytest.approx(expected, rel=1e-4)

@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
 from fixture_lab import fixture_plan
 
-import selective_backprop as sb
 from benchmarks.case import ROOT
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
@@ -45,11 +43,6 @@ def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():
 
 def test_the_file_of_a_users_own_net_is_a_part_of_what_a_run_is():
     assert fixture_plan().identity()["model_file"] == fingerprint("fixture_lab:small_net")
-
-
-def test_pretraining_on_data_that_there_is_not_is_refused_at_once():
-    with pytest.raises(sb.ConfigurationError, match="'imagenet'"):
-        replace(as_by_default(), pretrained="imagenet:0-4")
 
 
 def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch):

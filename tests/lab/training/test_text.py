@@ -18,6 +18,7 @@ from selective_backprop_lab.nets import models
 from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.recipe import Optimizer
 from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training import run as training
 from selective_backprop_lab.training.run import TrainingRun
 
 WINDOWS, CONTEXT = 256, 8
@@ -48,6 +49,7 @@ def text(splits):
 @pytest.fixture
 def net(monkeypatch):
     monkeypatch.setattr(models, "LANGUAGE_MODELS", {"tiny_lm"})
+    monkeypatch.setattr(training, "_PROBED", 64 * CONTEXT)
     return name_model(monkeypatch, "tiny_lm", partial(ByteLM, width=36, depth=1))
 
 
@@ -69,6 +71,10 @@ def test_every_strategy_that_goes_by_losses_learns_the_line_and_not_the_noise(ar
     assert after == pytest.approx(losses.mean().item(), rel=1e-5)
     assert all(point.class_errors is None for point in run.points)
     assert run.meters()["class_shares"] == []
+    part = text.within(stratified_order(text.train_labels)[:64])
+    wrong = model(part.train_inputs.long()).argmax(1) != part.train_labels
+    assert run.meters()["train_error"] == pytest.approx(100 * wrong.float().mean().item())
+    assert TrainingRun(run.config, text, log_examples=True).history() is None
 
 
 @pytest.mark.parametrize("arm", CLASSIFIES)
@@ -95,20 +101,6 @@ def test_a_language_model_goes_on_with_all_weights_of_the_one_before(text, net):
     model = TrainingRun(replace(plan("auto", net), pretrained="digits"), text, weights=before).model
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-def test_no_examples_are_logged_and_the_training_error_is_of_ten_thousand_bytes(text, net):
-    run = carry_out(plan("traditional", net, epochs=1, evaluations=1), text)
-    assert TrainingRun(plan("traditional", net), text, log_examples=True).history() is None
-    many = replace(
-        text,
-        train_inputs=text.train_inputs.repeat(8, 1),
-        train_labels=text.train_labels.repeat(8, 1),
-    )
-    run.data = many
-    part = many.within(stratified_order(many.train_labels)[: 10_000 // CONTEXT])
-    wrong = run.model(part.train_inputs.long()).argmax(1) != part.train_labels
-    assert run.meters()["train_error"] == pytest.approx(100 * wrong.float().mean().item())
 
 
 def test_a_part_of_a_text_is_drawn_from_all_of_it_and_a_larger_one_holds_a_smaller_one(splits):

@@ -40,11 +40,9 @@ def test_treatments_are_added_to_any_strategy_by_name():
 @pytest.mark.parametrize(
     ("arm", "said"),
     [
-        ("traditional+smoothing-0.5+robust-loss", r"smoothing-0\.5 and robust-loss cannot be"),
         ("auto+smoothing-0.1+smoothing-0.3", r"smoothing-0\.1 and smoothing-0\.3 cannot be"),
         ("auto+trimming+robust-loss", "trimming and robust-loss cannot be combined"),
         ("auto+progressive+progressive", "only once"),
-        ("kath18+robust-loss", "cannot be another than the cross-entropy"),
         ("kath18-loss-gated+trimming", "cannot be another than the cross-entropy"),
     ],
 )

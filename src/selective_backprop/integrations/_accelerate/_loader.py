@@ -8,14 +8,7 @@ from types import NoneType
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.data_loader import (
-    BatchSamplerShard,
-    DataLoaderDispatcher,
-    DataLoaderShard,
-    DataLoaderStateMixin,
-    SeedableRandomSampler,
-)
+from accelerate import Accelerator, data_loader
 from accelerate.state import GradientState
 from accelerate.utils import DistributedType, broadcast_object_list
 from torch import nn
@@ -28,12 +21,13 @@ from selective_backprop.integrations._kit import deal_out, drawing, refuse
 END = object()
 SEEDS = 2**64  # a seed has 64 bits
 # The attributes that seed samplers' orders.
-SEEDED_BY: dict[type, str] = {SeedableRandomSampler: "initial_seed", DistributedSampler: "seed"}
+Seedable = data_loader.SeedableRandomSampler
+SEEDED_BY: dict[type, str] = {Seedable: "initial_seed", DistributedSampler: "seed"}
 Loaders = weakref.WeakValueDictionary[str, "AcceleratedLoader"]
 _loaders: weakref.WeakKeyDictionary[Accelerator, Loaders] = weakref.WeakKeyDictionary()
 
 
-class AcceleratedLoader(DataLoaderStateMixin):
+class AcceleratedLoader(data_loader.DataLoaderStateMixin):
     """Yield selected examples under Accelerate, like a loader that Accelerate has prepared.
 
     Each process trains on its own part of the data, and all train on equally many batches. Like a
@@ -235,15 +229,14 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
     plain: DataLoader[Any] = getattr(loader, "base_dataloader", loader)
     if accelerator.num_processes == 1:
         return _seeded(plain)
-    if issubclass(kind, DataLoaderDispatcher):
+    if issubclass(kind, data_loader.DataLoaderDispatcher):
         raise LoaderError(
-            "the loader was prepared with dispatch_batches: one process reads for all, so the "
-            "others have nothing to choose from. Set dispatch_batches=False in Accelerate's "
-            "DataLoaderConfiguration, or in accelerator_config= of the Trainer's arguments."
+            "with dispatch_batches, one process reads for all. Set dispatch_batches=False in "
+            "Accelerate's DataLoaderConfiguration, or in the Trainer's accelerator_config=."
         )
     if not isinstance(plain.dataset, IterableDataset):
         return _deal_out(plain, accelerator)
-    if not issubclass(kind, DataLoaderShard):
+    if not issubclass(kind, data_loader.DataLoaderShard):
         raise LoaderError(
             "every process would read the whole stream, because the loader is not prepared. Pass "
             "accelerator.prepare(loader)"
@@ -262,11 +255,11 @@ def check_accelerator(accelerator: Accelerator) -> None:
             f"{engine}. Use DDP, FSDP or DeepSpeed": engine,
             f"processes that share examples ({shared}) need the same batch, but selection gives "
             "each process examples of its own. Use data parallelism alone": shared,
-            "split_batches cuts each batch of the loader among the processes, but selection fills "
-            "a batch for each process. Set split_batches=False, and divide the batch size by "
+            "split_batches cuts each batch among the processes, but selection fills one for each. "
+            "Set split_batches=False, and divide the batch size by "
             f"{accelerator.num_processes}.": several and accelerator.split_batches,
-            "even_batches=False lets processes train on different numbers of batches, but an epoch "
-            "of selection ends when the first process has none left. Set even_batches=True.": (
+            "even_batches=False lets processes get different numbers of batches, but selection "
+            "ends when the first has none left. Set even_batches=True.": (
                 several and not accelerator.even_batches
             ),
         }
@@ -275,7 +268,7 @@ def check_accelerator(accelerator: Accelerator) -> None:
 
 def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[Any]:
     batches = loader.batch_sampler
-    if isinstance(batches, BatchSamplerShard):
+    if isinstance(batches, data_loader.BatchSamplerShard):
         batches = batches.batch_sampler
     sampler, ranks = getattr(batches, "sampler", None), accelerator.num_processes
     own = type(sampler) is DistributedSampler and sampler.num_replicas == ranks
@@ -292,7 +285,7 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
     """
     batches = loader.batch_sampler
     inside: Any = getattr(batches, "sampler", None)
-    if type(batches) is not BatchSampler or type(inside) is not SeedableRandomSampler:
+    if type(batches) is not BatchSampler or type(inside) is not Seedable:
         return loader
     sampler = copy.copy(inside)
     if sampler.generator is None:

@@ -208,22 +208,17 @@ def find_callback(trainer: Trainer) -> SelectionCallback:
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Refuse a training in which selection cannot work, before anything is loaded."""
-    reloads = trainer.reload_dataloaders_every_n_epochs
+    reloads, fits = trainer.reload_dataloaders_every_n_epochs, trainer.overfit_batches
     kit.refuse(
         {
-            f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
-            "or runs the step itself. Selection under Lightning works on a single device and with "
-            'strategy="ddp"': (
+            f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, but selection under "
+            'Lightning works only on a single device and with strategy="ddp"': (
                 not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
             ),
-            f"Trainer(overfit_batches={trainer.overfit_batches}) trains on the same few batches "
-            "again and again, but selection would choose others each time. Give the trainer the "
-            "plain loader, or leave overfit_batches out and load a torch.utils.data.Subset.": (
-                trainer.overfit_batches
-            ),
-            f"Trainer(reload_dataloaders_every_n_epochs={reloads}) makes a new loader, but scores "
-            "and waiting examples belong to the old one. Leave this option out. If your data set "
-            "changes between epochs, change it in its set_epoch().": reloads,
+            f"Trainer(overfit_batches={fits}) repeats a few batches, but selection would choose "
+            "others each time. Pass the plain loader, or load a torch.utils.data.Subset.": fits,
+            f"Trainer(reload_dataloaders_every_n_epochs={reloads}) makes a loader without scores. "
+            "Leave this out. A data set may change between epochs in its set_epoch().": reloads,
             "training_step(dataloader_iter) fetches its batches itself, so selection cannot know "
             "which batch it trains on. Write training_step(batch, batch_idx)": (
                 "dataloader_iter" in inspect.signature(module.training_step).parameters

@@ -253,10 +253,9 @@ def _check_memory(batches: Any, strategy: sb.Strategy) -> None:
     undivided = undivided and type(batches.sampler) in (data.RandomSampler, data.SequentialSampler)
     if undivided and strategy.needs is not None and strategy.needs.remembers:
         raise sb.ConfigurationError(
-            f"{strategy.name} remembers examples by index, but with "
-            "Trainer(use_distributed_sampler=False) an index may mean another example on each "
-            "rank. Give every rank the whole data set and a DistributedSampler, or choose a "
-            "strategy that remembers nothing, such as selective_backprop(rate=1/3)."
+            f"{strategy.name} remembers examples by index, but with use_distributed_sampler=False "
+            "it may mean another on each rank. Give each a DistributedSampler of the whole data, "
+            "or choose a strategy that remembers nothing, such as selective_backprop(rate=1/3)."
         )
 
 
@@ -275,9 +274,8 @@ def check_intervals(trainer: Trainer, strategy: sb.Strategy, *, sized: bool) -> 
     within = trainer.check_val_every_n_epoch is not None
     if within and isinstance(every, int) and not strategy.selector.terms.keeps_everything:
         raise sb.ConfigurationError(
-            f"Trainer(val_check_interval={every}) counts the batches of one epoch. With "
-            f"{strategy.name} an epoch may have fewer than {every}, and would not be validated. "
-            "Add check_val_every_n_epoch=None, to count the batches of all epochs."
+            f"Trainer(val_check_interval={every}) counts one epoch's batches, with {strategy.name} "
+            f"maybe fewer than {every}. Add check_val_every_n_epoch=None, to count all epochs'."
         )
 
 

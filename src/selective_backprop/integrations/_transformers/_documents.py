@@ -16,15 +16,8 @@ from accelerate import Accelerator
 from accelerate.data_loader import SeedableRandomSampler
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils import data
+from torch.utils.data import DataLoader, DistributedSampler
 from transformers import DataCollatorWithFlattening
 
 from selective_backprop import BatchError, ConfigurationError, Selection
@@ -35,10 +28,10 @@ Lengths: TypeAlias = list[Sequence[int]]  # for each row, the lengths of its doc
 Selected: TypeAlias = tuple[dict[str, Tensor], Selection]  # padded documents
 PADDING: Mapping[str, float] = {"input_ids": 0, "labels": -100}
 BOUNDS = ("position_ids", "cu_seq_lens_q")
-SAMPLERS = (RandomSampler, SeedableRandomSampler, SequentialSampler, DistributedSampler)
+SAMPLERS = (data.RandomSampler, SeedableRandomSampler, data.SequentialSampler, DistributedSampler)
 
 
-class Documents(Dataset[dict[str, Tensor]]):
+class Documents(data.Dataset[dict[str, Tensor]]):
     """The documents of a data set's rows of `input_ids`, and of `labels` if they differ."""
 
     def __init__(self, rows: Any, lengths: Lengths | None) -> None:
@@ -131,7 +124,7 @@ class Packing:
         batches: Any = rows.batch_sampler
         documents: Any = self.documents
         sampler: Any = getattr(batches, "sampler", None)
-        if type(batches) is not BatchSampler or type(sampler) not in SAMPLERS:
+        if type(batches) is not data.BatchSampler or type(sampler) not in SAMPLERS:
             kind = type(batches if sampler is None else sampler).__name__
             raise ConfigurationError(
                 f"{kind} draws rows, but selection needs a sampler that can draw documents. Use "
@@ -143,14 +136,9 @@ class Packing:
         else:
             sampler = copy.copy(sampler)
             sampler.data_source = documents
-        return drawing(
-            rows,
-            sampler,
-            BatchSampler(sampler, self.per_batch, batches.drop_last),
-            dataset=documents,
-            batch_size=self.per_batch,
-            collate_fn=pad_documents,
-        )
+        batches = data.BatchSampler(sampler, self.per_batch, batches.drop_last)
+        more = {"dataset": documents, "batch_size": self.per_batch, "collate_fn": pad_documents}
+        return drawing(rows, sampler, batches, **more)
 
 
 def pad_documents(documents: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -170,7 +158,7 @@ def find_packing(
     `collator` is the Trainer's own, which the loader's may wrap.
     """
     dataset: Any = loader.dataset
-    if isinstance(dataset, IterableDataset):
+    if isinstance(dataset, data.IterableDataset):
         joins = isinstance(collator, DataCollatorWithFlattening)
         if joins or getattr(collator, "padding_free", False):
             raise ConfigurationError(

@@ -14,10 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto as auto_models
 
 from selective_backprop import ConfigurationError, LossError
 from selective_backprop.integrations._kit import NO_TARGET, check_losses
@@ -191,13 +188,8 @@ class ModelLosses:
         return ElementLosses(losses, torch.ones_like(losses, dtype=torch.bool))
 
     def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            logits.float(),
-            labels,
-            reduction="none",
-            ignore_index=IGNORED,
-            label_smoothing=self.smoothing,
-        )
+        options: dict[str, Any] = {"ignore_index": IGNORED, "label_smoothing": self.smoothing}
+        return functional.cross_entropy(logits.float(), labels, reduction="none", **options)
 
 
 @dataclass(frozen=True)
@@ -244,9 +236,9 @@ def find_target(model: Any) -> Target:
     inside = _without_peft(model)
     name, kind = type(inside).__name__, getattr(inside, "loss_type", None)
     target = LOSS_TYPES.get(kind) if isinstance(kind, str) else None
-    if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+    if name in auto_models.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         target = Target.NEXT_TOKENS
-    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+    if name in auto_models.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
         target = Target.TOKENS
     if target is Target.NEXT_TOKENS and _makes_inputs_of_labels(inside):
         target = Target.TOKENS
@@ -276,20 +268,18 @@ def _makes_inputs_of_labels(model: Any) -> bool:
 
 
 def _logits(outputs: Any) -> Tensor:
-    logits = outputs.get("logits") if isinstance(outputs, Mapping) else None
-    if not isinstance(logits, Tensor):
-        raise LossError(
-            f"the model returned {type(outputs).__name__} without logits. Pass "
-            "losses=callable(outputs, batch) -> one loss per row."
-        )
-    return logits
+    found = outputs if isinstance(outputs, Mapping) else {}
+    return _part(found, "logits", f"the model returned {type(outputs).__name__} without logits.")
 
 
 def _labels(batch: Mapping[str, Any]) -> Tensor:
-    labels = batch.get("labels")
-    if not isinstance(labels, Tensor):
-        raise LossError(
-            f"the batch has no 'labels', only {', '.join(map(repr, batch))}. Let the collator make "
-            "them, or pass losses=callable(outputs, batch) -> one loss per row."
-        )
-    return labels
+    given = ", ".join(map(repr, batch))
+    return _part(
+        batch, "labels", f"the batch has no 'labels', only {given}. Let the collator help."
+    )
+
+
+def _part(of: Mapping[str, Any], name: str, missing: str) -> Tensor:
+    if isinstance(found := of.get(name), Tensor):
+        return found
+    raise LossError(f"{missing} Or pass losses=callable(outputs, batch) -> one loss per row.")

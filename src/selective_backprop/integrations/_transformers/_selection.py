@@ -16,13 +16,9 @@ from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 
 import selective_backprop as sb
+from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._accelerate._loader import own_shard
-from selective_backprop.integrations._kit import (
-    Padding,
-    StateFile,
-    find_ranks,
-    has_collective_forward,
-)
+from selective_backprop.integrations._kit import Padding, StateFile
 from selective_backprop.integrations._transformers import _model_losses as model_losses
 from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
 from selective_backprop.integrations._transformers._model_losses import ModelLosses, OwnLosses
@@ -128,15 +124,12 @@ class TrainerSelection(TrainerCallback):
         )
         self._per_epoch = candidates_per_epoch(plain, subset)
         first = self._updates is None  # a callback may ask for a loader in the middle of training
-        updates = Updates(
-            loader,
+        ended, batches = (
+            self._pass_over if first else lambda: None,
             args.gradient_accumulation_steps,
-            device,
-            is_over=self._is_over,
-            ended=self._pass_over if first else lambda: None,
-            packing=packing,
-            selects=selects,
         )
+        how: dict[str, Any] = {"is_over": self._is_over, "packing": packing, "selects": selects}
+        updates = Updates(loader, batches, device, ended=ended, **how)
         if not first:
             return updates
         if trainer.is_in_train and not self.by_steps:
@@ -216,22 +209,18 @@ class TrainerSelection(TrainerCallback):
         if self._updates is None:
             return {}
         stats = self._updates.loader.stats
-        counts = {
-            "selection_candidates": stats.candidates,
-            "selection_scored": stats.scored,
-            "selection_kept": stats.kept,
-        }
+        counts: dict[str, float] = {"candidates": stats.candidates, "scored": stats.scored}
+        counts["kept"] = stats.kept
         if stats.candidates:
-            counts["selection_rate"] = stats.rate
-            counts["selection_cost"] = stats.cost / stats.plain_cost
-        return counts
+            counts |= {"rate": stats.rate, "cost": stats.cost / stats.plain_cost}
+        return {f"selection_{name}": count for name, count in counts.items()}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
         updates, trainer = self._updates, self._trainer
         # When the loader was built, the model was not sharded yet.
         skips = sb.NonFinite(self._nonfinite) is sb.NonFinite.SKIP
-        has_collective_forward(self._strategy, trainer.model, skips, find_ranks())
+        kit.has_collective_forward(self._strategy, trainer.model, skips, kit.find_ranks())
         if not self.by_steps:
             state.num_train_epochs = math.ceil(args.num_train_epochs)
         # If the number of steps is unknown, the schedule steps as often as without selection.

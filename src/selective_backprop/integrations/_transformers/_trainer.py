@@ -26,13 +26,12 @@ class SelectiveTrainer(Trainer):
     yours or another library's, derive from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
 
     `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
-    selection. While training runs, `args.max_steps` is this smaller number of steps, and the
-    learning rate decays over it. With strategies such as `auto`, or data sets of packed rows, this
-    number is not known in advance. `args.max_steps` is then the number of steps without selection,
-    the learning rate decays with the number of examples seen, and training ends after the last
-    epoch. An update always has `gradient_accumulation_steps` full batches; batches left over come
-    first in the next epoch. Checkpoints hold the state of selection, and logs tell its counts and
-    its cost.
+    selection. In training, `args.max_steps` is their number, over which the learning rate decays.
+    With strategies such as `auto`, or data sets of packed rows, it is not known in advance:
+    `args.max_steps` is then the number without selection, the learning rate decays with the number
+    of examples seen, and training ends after the last epoch. An update always has
+    `gradient_accumulation_steps` full batches; batches left over come first in the next epoch.
+    Checkpoints hold the state of selection, and logs tell its counts and its cost.
 
     Args:
         args: positional arguments of the Trainer.
@@ -112,7 +111,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     if losses is None:
         check_loss(strategy, loss_of_numbers(trainer.model))
     args, config = trainer.args, getattr(trainer.model, "config", None)
-    state = trainer.accelerator.state
+    state, collator = trainer.accelerator.state, type(trainer.data_collator).__name__
     name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
     given = trainer.compute_loss_func is not None
     own = "compute_loss_func" if given else _find_own_loss(type(trainer))
@@ -128,16 +127,19 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     }
     refuse(
         {
-            "auto_find_batch_size=True starts again with smaller batches when memory runs out, but "
-            "by then the model has been trained and selection has been set up for larger batches. "
-            "Set per_device_train_batch_size to what fits.": args.auto_find_batch_size,
-            "FSDP1 wraps the model, but selection already scores with it as it is. Use FSDP2: set "
-            "version to 2 in fsdp_config, or fsdp_version to 2 in Accelerate's configuration.": (
+            "auto_find_batch_size=True would begin again with smaller batches, in the middle of "
+            "selection. Set per_device_train_batch_size to what fits.": args.auto_find_batch_size,
+            "FSDP1 wraps the model, but selection scores with it as it is. Use FSDP2: version=2 in "
+            "fsdp_config, or fsdp_version=2 in Accelerate's configuration.": (
                 getattr(getattr(state, "fsdp_plugin", None), "fsdp_version", 2) != 2
             ),
             "DataParallel (several GPUs in one process) divides batches among copies of the model, "
             "but selection would score whole batches on the first GPU. Start one process for each "
             "GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+            f"{collator} makes two rows of an example, a preferred answer and another, but "
+            "selection chooses rows. Train on preferences without SelectiveTrainer.": (
+                collator.endswith("Preference") and "Unpaired" not in collator  # TRL's names
+            ),
             "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal "
             "work, but selection regroups them. Use 'random' or 'group_by_length'.": (
                 getattr(args, "train_sampling_strategy", None) == "batch_rebalance"

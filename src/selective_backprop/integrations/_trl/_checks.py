@@ -30,20 +30,20 @@ def find_loss(trainer: Any) -> str:
     return getattr(trainer, "loss_type", "rloo")
 
 
-def needs_every_completion(trainer: Any, *, options: bool) -> bool:
+def needs_every_completion(trainer: Any, given: dict[str, Any], beta_on: str) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
-    `options` says whether there are options that choose completions, which is refused then.
+    Options in `given`, which choose completions, are refused then.
     """
+    chosen = [f"{name}=" for name, value in given.items() if value not in (None, 0, "all")]
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
-        if found == off:
+        if found == off or (name == "beta" and beta_on == "trained"):
             continue
         why = f"with {name}={found} every completion has a gradient or changes another's"
-        if options:
+        if chosen:
             raise ConfigurationError(
-                f"{why}, so keep=, pass_rate=, refills= and rest= do not work. Set {name}={off}, "
-                "or leave these options out."
+                f"{why}, so {', '.join(chosen)} cannot be used. Set {name}={off}, or leave it out."
             )
         warn(f"{why}, so none is left out. Set {name}={off} to leave out those with no gradient.")
         return True
@@ -65,27 +65,31 @@ def check_trainer(trainer: Any) -> None:
 
 
 def check_options(
-    trainer: Any, keep: Any, pass_rate: Any, refills: Any, rest: Any
-) -> tuple[int | None, tuple[float, float] | None, int]:
-    """Return how many completions to keep, the band of rewards, and the number of refills."""
-    answers, args = trainer.num_generations, trainer.args
-    keep = check_whole("keep", keep, least=2, most=answers, optional=True)
-    band = None if pass_rate is None else check_band(pass_rate)
-    refills = int(check_whole("refills", refills, least=0))
+    trainer: Any, given: dict[str, Any], replay_age: Any, beta_on: Any
+) -> tuple[int | None, tuple[float, float] | None, int, int, int]:
+    """Return the checked `keep`, `pass_rate`, `refills`, `replay` and `replay_age`."""
+    rest, answers, args = given["rest"], trainer.num_generations, trainer.args
+    keep = check_whole("keep", given["keep"], least=2, most=answers, optional=True)
+    band = None if given["pass_rate"] is None else check_band(given["pass_rate"])
+    refills = int(check_whole("refills", given["refills"], least=0))
+    replay = int(check_whole("replay", given["replay"], least=0))
+    age = int(check_whole("replay_age", replay_age, least=1))
+    for name, value in (("beta_on", beta_on), ("mean", given["mean"])):
+        refuse({f"{name}={value!r}: write 'all' or 'trained'": value not in ("all", "trained")})
     if not isinstance(rest, RestingPrompts | None):
         raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
     rows = args.per_device_train_batch_size * args.steps_per_generation
-    together = {
-        "scale_rewards": "batch",
-        "multi_objective_aggregation": "normalize_then_sum",
-        "normalize_advantages": True,
-    }
+    penalty = trainer.beta and beta_on == "trained"
+    together: dict[str, Any] = {"scale_rewards": "batch", "normalize_advantages": True}
+    together |= {"multi_objective_aggregation": "normalize_then_sum"}
     refuse(
         {
-            f"loss_type={loss!r} divides by the tokens of a micro-batch, but keep={keep} may leave "
-            "no tokens in it. Set loss_type='dapo' or 'grpo', or keep=None.": (
-                keep is not None and loss in BY_TOKENS
+            "RLOO adds its KL penalty to the rewards, so all answers need it. Set beta=0.0, or "
+            "leave out beta_on='trained'.": penalty and loss == "rloo",
+            f"loss_type={loss!r} divides by the tokens of a micro-batch, of which keep= and "
+            "beta_on='trained' may leave out all. Set loss_type='dapo' or 'grpo'.": (
+                loss in BY_TOKENS and (keep is not None or penalty)
             ),
             **{
                 f"{name}={found!r} compares all answers that are generated together, but "
@@ -94,10 +98,10 @@ def check_options(
                 )
                 for name, found in together.items()
             },
-            f"refills={refills} needs all answers to a prompt in one process, but {rows}, the "
-            f"number that each process generates, is no multiple of num_generations={answers}. "
-            "Change per_device_train_batch_size or steps_per_generation.": (
-                refills and args.world_size > 1 and rows % answers
+            "refills= and replay= need all answers to a prompt in one process, but each process "
+            f"generates {rows}, which is no multiple of num_generations={answers}. Change "
+            "per_device_train_batch_size or steps_per_generation.": (
+                (refills or replay) and args.world_size > 1 and rows % answers
             ),
             "refills and rest draw prompts by index, so train_dataset must be a datasets.Dataset, "
             f"not a {type(data).__name__}": draws and not isinstance(data, Dataset),
@@ -110,4 +114,4 @@ def check_options(
         raise ConfigurationError(
             f"rest is for {len(rest.odds)} prompts, but train_dataset has {len(data)}"
         )
-    return keep, band, refills
+    return keep, band, refills, replay, age

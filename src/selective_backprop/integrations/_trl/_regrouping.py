@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Sampler
+from trl.trainer.utils import split_pixel_values_by_grid
 
-from selective_backprop import RestingPrompts, max_variance
+from selective_backprop import BatchError, RestingPrompts, max_variance
 from selective_backprop.integrations._kit import Saved
 from selective_backprop.integrations._trl._checks import BY_ROWS, BY_TOKENS
 
@@ -77,6 +78,36 @@ class PromptStream(Sampler[int]):
 
 
 Batch = dict[str, Any]
+# What comes with images: one number for each token of prompt and completion, and all the rest.
+TYPES = ("token_type_ids", "mm_token_type_ids")
+IMAGES = ("pixel_", "image_", "spatial_", "num_images", "num_tiles")
+
+
+def split_images(batch: Batch) -> Batch:
+    """Return rollouts with a list `images`, which has all that belongs to each row's images."""
+    width, split = batch["prompt_ids"].shape[1], split_pixel_values_by_grid(batch)
+    batch = {name: of for name, of in split.items() if of is not None}  # TRL may drop all images
+    for name in batch.keys() & TYPES:
+        types = batch.pop(name)
+        batch |= {f"prompt_{name}": types[:, :width], f"completion_{name}": types[:, width:]}
+    parts: Batch = {name: batch.pop(name) for name in [*batch] if name.startswith(IMAGES)}
+    if parts:
+        values = [part.split(1) if isinstance(part, Tensor) else part for part in parts.values()]
+        rows = zip(*values, strict=True)
+        batch["images"] = [dict(zip(parts, row, strict=True)) for row in rows]
+    return batch
+
+
+def join_images(batch: Batch) -> Batch:
+    """Return the inverse of `split_images`, as TRL's loss takes it."""
+    joined, rows = {**batch}, batch.get("images", [{}])
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        joined[name] = torch.cat(values) if isinstance(values[0], Tensor) else values
+    for name in TYPES:
+        if f"prompt_{name}" in batch:
+            joined[name] = torch.cat([batch[f"{of}_{name}"] for of in ("prompt", "completion")], 1)
+    return joined
 
 
 def choose(rewards: Tensor, keep: int) -> Tensor:
@@ -125,34 +156,37 @@ def fill(batch: Batch, more: Batch, answers: int) -> Batch:
 
     Both hold `answers` completions to each prompt in turn. They may differ in width.
     """
+    if batch.keys() != more.keys():
+        raise BatchError(
+            "refills= and replay= join generation batches, of which some have images and others "
+            "none. Leave these options out, or give images to all prompts."
+        )
     empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
     found = groups_with_gradient(more, answers).nonzero().flatten()
     count = min(len(empty), len(found))
-    rows = torch.arange(len(batch["advantages"]), device=empty.device)
-    others = torch.arange(len(more["advantages"]), device=empty.device) + len(rows)
-    places = rows.view(-1, answers)
-    places[empty[:count]] = others.view(-1, answers)[found[:count]]
-    places = places.flatten()
-    return {
-        name: torch.cat(_widened(name, value, more[name]))[places] if value.ndim else value
-        for name, value in batch.items()
-    }
+    both, groups = _joined([batch, more]), len(batch["advantages"]) // answers
+    places = torch.arange(len(both["advantages"]), device=empty.device).view(-1, answers)
+    places[empty[:count]] = places[groups + found[:count]]
+    return take(both, places[:groups].flatten())
 
 
-def _widened(name: str, *values: Tensor) -> list[Tensor]:
-    """Return tensors of the same width: prompts are padded on the left, completions on the right.
+def _joined(batches: Sequence[Batch]) -> Batch:
+    """Return the rows of all batches; what is the same for all rows is the first batch's.
 
-    Everything is padded with 0, also token ids: the mask of the padding is 0 too.
+    Tensors get the same width: prompts are padded on the left, completions on the right. Everything
+    is padded with 0, also token ids: the mask of the padding is 0 too.
     """
-    if values[0].ndim == 1:
-        return [*values]
-    widest = max(value.shape[1] for value in values)
-    lacks = [widest - value.shape[1] for value in values]
-    left = name.startswith("prompt_")
-    return [
-        functional.pad(value, (lack, 0) if left else (0, lack))
-        for value, lack in zip(values, lacks, strict=True)
-    ]
+    joined = dict(batches[0])
+    for name, first in batches[0].items():
+        values = [batch[name] for batch in batches]
+        if isinstance(first, list):
+            joined[name] = [row for value in values for row in value]
+        elif first.ndim:
+            widest = max(value.shape[-1] for value in values)
+            lacks = [0 if first.ndim == 1 else widest - value.shape[-1] for value in values]
+            sides = [(lack, 0) if name.startswith("prompt_") else (0, lack) for lack in lacks]
+            joined[name] = torch.cat([*map(functional.pad, values, sides)])
+    return joined
 
 
 def regroup(
@@ -165,46 +199,41 @@ def regroup(
 ) -> list[Batch]:
     """Move the completions with a gradient to the last micro-batches, and empty the first ones.
 
-    A micro-batch's loss is proportional to its advantages, and divided by a number that depends on
-    the micro-batch. Advantages are scaled so that the losses of the update add up as before.
+    A micro-batch's loss is divided by a number that depends on the micro-batch. Its `loss_scale` or
+    advantages are scaled so that the losses of the update add up as before.
     Gradients are synchronised in an update's last micro-batch, so empty ones come first.
 
     Args:
-        batches: micro-batches of one update, equally large. Their tensors have one row per
-            completion, or no axis.
+        batches: micro-batches of one update, of as many rows each. Tensors have rows, or no axis.
         count: number of completions to keep: at least `least`, and as many as have a gradient.
         least: the number of micro-batches to fill, if fewer have room for the completions.
         loss: name of the trainer's loss, which says what it is divided by.
         multiple: the widths of completions stay multiples of this number.
         complete: adds to a batch of kept completions what is computed for kept ones only.
     """
-    size = len(batches[0]["advantages"])
-    whole = {
-        name: torch.cat([batch[name] for batch in batches]) if value.ndim else value
-        for name, value in batches[0].items()
-    }
+    size, whole = len(batches[0]["advantages"]), _joined(batches)
     rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
     # The number of tokens in the micro-batch that each completion came from.
     tokens = [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
-    whole = complete(_take(whole, rows))
+    whole = complete(take(whole, rows))
     tokens, filled = torch.cat(tokens)[rows], []
     parts = max(least, -(-len(rows) // size))
     for places in torch.arange(len(rows), device=rows.device).tensor_split(parts):
-        batch = _take(whole, places)
+        batch = take(whole, places)
         if loss in BY_ROWS:
-            scales = torch.full_like(tokens[places], len(places) / size, dtype=torch.float32)
+            batch["loss_scale"] = batch["loss_scale"] * (len(places) / size)
         elif loss in BY_TOKENS:
             scales = own_tokens(batch).sum().clamp(min=1) / tokens[places]
-        else:  # divided by all generated tokens, in whichever micro-batch they are
-            scales = torch.ones_like(tokens[places])
-        advantages = batch["advantages"]
-        scaled = batch | {"advantages": advantages * beside(advantages, scales)}
-        filled.append(_narrow(scaled, multiple))
-    return [_take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
+            batch["advantages"] = batch["advantages"] * beside(batch["advantages"], scales)
+        filled.append(_narrow(batch, multiple))
+    return [take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
 
 
-def _take(batch: Batch, rows: Tensor) -> Batch:
-    return {name: value[rows] if value.ndim else value for name, value in batch.items()}
+def take(batch: Batch, rows: Tensor) -> Batch:
+    """Return some rows of a batch."""
+    images = {name: [of[row] for row in rows] for name, of in batch.items() if name == "images"}
+    tensors = {name: of for name, of in batch.items() if isinstance(of, Tensor)}
+    return {name: of[rows] if of.ndim else of for name, of in tensors.items()} | images
 
 
 def _narrow(batch: Batch, multiple: int) -> Batch:
@@ -214,7 +243,7 @@ def _narrow(batch: Batch, multiple: int) -> Batch:
     width = max(1, -(-longest // multiple)) * multiple
     return {
         name: value[:, :width]
-        if value.ndim == 2 and value.shape[1] == mask.shape[1] and not name.startswith("prompt_")
+        if getattr(value, "shape", ())[1:] == mask.shape[1:] and not name.startswith("prompt_")
         else value
         for name, value in batch.items()
     }

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,17 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import use_adapter
 
-from selective_backprop import ConfigurationError, RestingPrompts, informative
+from selective_backprop import RestingPrompts, informative
 from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._trl import _checks as checks
 from selective_backprop.integrations._trl import _regrouping as regrouping
-from selective_backprop.integrations._trl._regrouping import (
-    Batch,
-    PromptStream,
-    own_tokens,
-    with_gradient,
-)
+from selective_backprop.integrations._trl._regrouping import Batch, PromptStream, own_tokens
 
-OLD = ("old_per_token_logps", "old_logps")  # the names in GRPO and in RLOO
+# Log-probabilities from the policy that generated, in GRPO and in RLOO, and from the reference.
+LOGS = ("old_per_token_logps", "old_logps", REFERENCE := "ref_per_token_logps")
+RATIO = "importance_sampling_ratio"  # by which vLLM's log-probabilities are corrected
 NUMBER = "prompt_number"  # a column with each prompt's index, for refills and rest
 SAVED = "prompts.pt"  # a file in a checkpoint
 
@@ -39,35 +37,42 @@ class NonzeroRollouts:
     as in TRL, and you get a warning.
 
     Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
-    the completions that are trained on, and are logged as `trained/…`. Four counts of all processes
-    are logged, since training began or was resumed:
+    the completions that are trained on, and are logged as `trained/…`. Counts of all processes are
+    logged, since training began or was resumed:
 
     - `rollouts/tokens` and `rollouts/generated`: tokens and completions that the policy generated;
-    - `rollouts/forwarded`: completions whose old log-probabilities were computed;
-    - `rollouts/trained`: completions trained on, counted once per iteration.
+    - `rollouts/forwarded`: completions whose old or reference log-probabilities were computed;
+    - `rollouts/trained`: completions trained on, counted once per iteration;
+    - `rollouts/without_kl`: completions whose KL penalty `beta_on="trained"` left out;
+    - `rollouts/replayed`: completions that `replay` added to later generation batches.
 
-    To combine this class with a trainer of your own, name it first: `class Mine(NonzeroRollouts,
-    MyGRPOTrainer)`.
+    For a trainer of your own, write `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
 
     Args:
         args: positional arguments of TRL's trainer.
         keep: number of completions of each prompt to train on, from 2 to `num_generations`: those
             whose rewards have the highest variance together. Completions that no reward function
-            scores come last. Advantages and loss are computed from the kept completions only. None
-            keeps all.
+            scores come last. Advantages and loss are those of the kept alone. None keeps all.
         pass_rate: lowest and highest mean reward of the prompts to train on, such as `(0.2, 0.8)`,
-            as for `informative`. The completions of other prompts get an advantage of 0. None sets
-            no limit.
+            as for `informative`. Completions of other prompts get an advantage of 0. None: all.
         refills: how many times, at most, new prompts replace prompts whose completions have no
             gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
             completions had no gradient lately comes less often. Checkpoints hold this object.
+        beta_on: completions with a KL penalty: "all", as in TRL, trains on all if `beta` is not 0.
+            "trained" changes the objective: it leaves out completions without an advantage, and
+            their penalty. Not for RLOO, nor for `loss_type="bnpo"`.
+        mean: "all" is exact: TRL's loss is a mean over all completions generated together, or over
+            their tokens. "trained" multiplies it, to be a mean over those that are trained on.
+        replay: number of prompts to remember in each process, the latest whose completions had a
+            gradient; 0 for none. Drawn at random, they replace prompts without a gradient after the
+            refills, with importance ratios to the policy that generated their completions. Every
+            training begins without them, also a resumed one.
+        replay_age: how many generation batches old a replayed prompt may be.
         options: keyword arguments of TRL's trainer.
 
     Raises:
-        ConfigurationError: if an option is out of its range, or cannot be combined with an option
-            of TRL or a loss that needs every completion. At the first rollouts: if they hold
-            images.
+        ConfigurationError: if an option is out of its range, or TRL's options do not allow it.
     """
 
     def __init__(
@@ -77,19 +82,28 @@ class NonzeroRollouts:
         pass_rate: tuple[float, float] | None = None,
         refills: int = 0,
         rest: RestingPrompts | None = None,
+        beta_on: str = "all",
+        mean: str = "all",
+        replay: int = 0,
+        replay_age: int = 4,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        chosen = keep is not None or pass_rate is not None or refills or rest is not None
-        self._whole = checks.needs_every_completion(self, options=bool(chosen))
+        given: dict[str, Any] = {"keep": keep, "pass_rate": pass_rate, "refills": refills}
+        given |= {"rest": rest, "replay": replay, "mean": mean}
+        self._whole = checks.needs_every_completion(self, given, beta_on)
         if not self._whole:
             checks.check_trainer(self)
-        checked = checks.check_options(self, keep, pass_rate, refills, rest)
-        self._keep, self._pass_rate, self._refills = checked
-        self._scoring = False
+        checked = checks.check_options(self, given, replay_age, beta_on)
+        self._keep, self._pass_rate, self._refills, self._replay, self._replay_age = checked
+        # Prompts whose completions had a gradient, with the number of their generation batch.
+        self._buffer: list[tuple[int, Batch]] = []
+        self._mean, self._generation, self._scoring = mean, 0, False
         self._all_rewards, self._kept = torch.empty(0), torch.empty(0)
         self._own_tokens = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
-        self._counts = dict.fromkeys(("tokens", "generated", "forwarded", "trained"), 0)
+        counted = ["tokens", "generated", "forwarded", "trained"]
+        counted += ["without_kl"] * bool(self.beta) + ["replayed"] * bool(replay)
+        self._counts = dict.fromkeys(counted, 0)
         self._prompts: PromptStream | None = None
         if rest is None and not self._refills:
             return
@@ -106,8 +120,8 @@ class NonzeroRollouts:
         self._signature_columns = [*self._signature_columns, NUMBER]
 
     def train(self, *args: Any, **options: Any) -> Any:
-        """Train as TRL's trainer does; the counts begin at 0."""
-        self._counts = dict.fromkeys(self._counts, 0)
+        """Train as TRL's trainer does; the counts begin at 0, and nothing waits to be replayed."""
+        self._counts, self._buffer = dict.fromkeys(self._counts, 0), []
         return super().train(*args, **options)
 
     def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
@@ -164,20 +178,68 @@ class NonzeroRollouts:
             with self._metrics_as("refills"):
                 more = self._refill(most)
             rollouts = regrouping.fill(rollouts, more, answers)
-        if "num_items_in_batch" in rollouts and (self._refills or self._keep is not None):
+        if self._replay:
+            rollouts = self._with_replayed(rollouts)
+        if "num_items_in_batch" in rollouts:
             total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
             rollouts["num_items_in_batch"] = total
+        rollouts["loss_scale"] = self._loss_scale(rollouts)
+        if self.beta:
+            taught, counted = regrouping.with_gradient(rollouts), own_tokens(rollouts).any(1)
+            rollouts["completion_mask"] = rollouts["completion_mask"] * taught[:, None]
+            left_out = self.accelerator.gather((counted & ~taught).sum()).sum()
+            self._counts["without_kl"] += int(left_out)
         return rollouts
+
+    def _with_replayed(self, rollouts: Batch) -> Batch:
+        """Return rollouts in which earlier prompts replace those without a gradient.
+
+        Old log-probabilities are those of the policy that generated the completions, so they are
+        computed now, and kept with those prompts that have a gradient.
+        """
+        answers, sequences = self.num_generations, rollouts["completion_ids"]
+        if not rollouts.keys() & LOGS[:2]:
+            rollouts[LOGS[0]] = torch.zeros_like(sequences, dtype=torch.float32)
+        taught = regrouping.groups_with_gradient(rollouts, answers)
+        most = max(1, int(self.accelerator.gather(taught.sum()).max()))  # the same on all ranks
+        groups = taught.int().argsort(descending=True, stable=True)[:most]
+        rows = torch.arange(len(sequences), device=groups.device).view(-1, answers)[groups]
+        known = self._with_logs(regrouping.take(rollouts, rows.flatten()))
+        for name in known.keys() & {*LOGS, RATIO}:
+            rollouts[name][rows.flatten()] = known[name].to(rollouts[name])
+        self._generation += 1
+        oldest, fresh = self._generation - self._replay_age, int(taught.sum())
+        waiting = [group for made, group in self._buffer if made >= oldest]
+        draw = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
+        drawn = torch.randperm(len(waiting), generator=draw)[: len(taught) - fresh].tolist()
+        for number in drawn:
+            rollouts = regrouping.fill(rollouts, waiting[number], answers)
+        for group in torch.arange(fresh * answers, device=rows.device).view(-1, answers):
+            self._buffer.append((self._generation, regrouping.take(known, group)))
+        del self._buffer[: -self._replay]
+        replayed = self.accelerator.gather(torch.tensor(len(drawn), device=rows.device)).sum()
+        self._counts["replayed"] += answers * int(replayed)
+        return rollouts
+
+    def _loss_scale(self, rollouts: Batch) -> Tensor:
+        """Return the factor that makes TRL's loss the mean over kept or trained completions."""
+        by_rows = checks.find_loss(self) in checks.BY_ROWS
+        if self._mean == "all":  # TRL divides by all rows, kept or not
+            share = self.num_generations / self._keep if by_rows and self._keep else 1.0
+            return torch.tensor(share, device=self.accelerator.device)
+        own = own_tokens(rollouts)
+        counts = torch.ones_like(own[:, 0]) if by_rows else own.sum(1)
+        counts = torch.stack([counts, counts * regrouping.with_gradient(rollouts)]).sum(1)
+        total, trained = self.accelerator.gather(counts).view(-1, 2).sum(0)
+        return total / trained.clamp(min=1)
 
     def _refill(self, count: int) -> Batch:
         assert self._prompts is not None  # refills create it
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         numbers = self._prompts.take(count * ranks)[rank * count : (rank + 1) * count]
         repeated = [number for number in numbers for _ in range(self.num_generations)]
-        inputs = [dict(self.train_dataset[number]) for number in repeated]
-        for row in inputs:
-            del row[NUMBER]
-        return self._score(inputs, repeated)
+        rows = self.train_dataset.remove_columns(NUMBER)
+        return self._score([dict(rows[number]) for number in repeated], repeated)
 
     @contextmanager
     def _metrics_as(self, kind: str) -> Generator[None]:
@@ -196,14 +258,9 @@ class NonzeroRollouts:
         """Return TRL's rollouts of some prompts; advantages that should be 0 are exactly 0."""
         self._scoring = True
         try:
-            rollouts = super()._generate_and_score_completions(inputs)
+            rollouts = regrouping.split_images(super()._generate_and_score_completions(inputs))
         finally:
             self._scoring = False
-        if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
-            raise ConfigurationError(
-                f"the rollouts hold images ({', '.join(images)}), which this adapter cannot "
-                "regroup. Use TRL's own trainer."
-            )
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
             del self._metrics["train"][name]  # they were computed from the zeros
         self._own_tokens += own_tokens(rollouts).sum()
@@ -215,10 +272,9 @@ class NonzeroRollouts:
         first = self.accelerator.process_index * len(inputs)
         own = slice(first, first + len(inputs))
         advantages = rollouts["advantages"]
-        rounded = ~differs.repeat_interleave(self.num_generations)[own]
-        beyond = ~within.repeat_interleave(self.num_generations)[own]
-        rounded, beyond = (regrouping.beside(advantages, each) for each in (rounded, beyond))
-        zero = (rounded & (advantages.abs() <= noise)) | beyond
+        rows = (each.repeat_interleave(self.num_generations)[own] for each in (differs, within))
+        differs, within = (regrouping.beside(advantages, each) for each in rows)
+        zero = (~differs & (advantages.abs() <= noise)) | ~within
         rollouts["advantages"] = advantages.masked_fill(zero, 0)
         if self._keep is not None:
             self._drop(rollouts, self._kept[own])
@@ -228,8 +284,6 @@ class NonzeroRollouts:
         """Treat completions that are not kept as if they had not been generated."""
         advantages = rollouts["advantages"]
         advantages = advantages.masked_fill(~regrouping.beside(advantages, kept), 0)
-        if checks.find_loss(self) in checks.BY_ROWS:  # it is divided by all rows, kept or not
-            advantages = advantages * (self.num_generations / self._keep)
         mask = rollouts["completion_mask"]
         rollouts |= {"advantages": advantages, "completion_mask": mask * kept[:, None]}
         metrics, rewards = self._metrics["train"], self._all_rewards
@@ -292,48 +346,54 @@ class NonzeroRollouts:
         # Neither an update nor a generation batch ends within a run of this many micro-batches.
         length = math.gcd(len(batches), self.args.gradient_accumulation_steps)
         runs = [batches[start : start + length] for start in range(0, len(batches), length)]
-        kept = torch.stack([with_gradient(batch).sum() for batch in batches])
-        kept = kept.view(-1, length).sum(1)
-        tokens = self._own_tokens.view(1)
-        found = self.accelerator.gather(torch.cat([kept, tokens])).view(-1, len(runs) + 1)
+        kept = torch.stack([torch.cat([*map(regrouping.with_gradient, run)]).sum() for run in runs])
+        found = self.accelerator.gather(torch.cat([kept, self._own_tokens.view(1)]))
+        found = found.view(-1, len(runs) + 1)
         # DeepSpeed adds gradients up again, or fails, if a micro-batch has no gradients of its own.
         least = length if self.is_deepspeed_enabled else 1
         *most, _ = found.max(0).values.clamp(min=least).tolist()
         self._counts["tokens"] += int(found[:, -1].sum())
         self._own_tokens = torch.zeros_like(self._own_tokens)
         loss, multiple = checks.find_loss(self), getattr(self, "pad_to_multiple_of", None) or 1
+        complete = dict if self._replay else self._with_logs  # or all is known already
         return [
             batch
             for run, count in zip(runs, most, strict=True)
-            for batch in regrouping.regroup(run, count, least, loss, multiple, self._with_old)
+            for batch in regrouping.regroup(run, count, least, loss, multiple, complete)
         ]
 
-    def _with_old(self, batch: Batch) -> Batch:
-        """Return completions with their log-probabilities from the policy that generated them."""
-        name = next((name for name in OLD if name in batch), None)
-        if name is None:
-            return batch
+    def _with_logs(self, batch: Batch) -> Batch:
+        """Return completions with the log-probabilities that their rollouts had zeros for."""
         completions, mask = batch["completion_ids"], batch["completion_mask"]
-        self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
-        with (
-            torch.no_grad(),
-            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
-        ):
-            logs, _, _ = self._get_per_token_logps_and_entropies(
-                self.model,
-                torch.cat([batch["prompt_ids"], completions], 1),
-                torch.cat([batch["prompt_mask"], mask], 1),
-                completions.shape[1],
-                batch_size=self.args.per_device_train_batch_size,
-            )
-        batch |= {name: logs if name == "old_per_token_logps" else (logs * mask).sum(1)}
-        if "importance_sampling_ratio" in batch:
-            batch["importance_sampling_ratio"] = self._ratios(logs, batch)
+        joined = regrouping.join_images(batch)
+        images = {name: joined[name] for name in joined.keys() - batch.keys()}
+        for name in [name for name in LOGS if name in batch]:
+            self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
+            model, adapter = self.model, nullcontext()
+            if name == REFERENCE and self.ref_model is not None:
+                model = self.ref_model
+            elif name == REFERENCE:
+                plain = self.accelerator.unwrap_model(model)
+                adapter = use_adapter(plain, "ref" if "ref" in plain.peft_config else None)
+            options = self.args.gradient_checkpointing_kwargs
+            with torch.no_grad(), disable_gradient_checkpointing(self.model, options), adapter:
+                logs, _, _ = self._get_per_token_logps_and_entropies(
+                    model,
+                    torch.cat([batch["prompt_ids"], completions], 1),
+                    torch.cat([batch["prompt_mask"], mask], 1),
+                    completions.shape[1],
+                    batch_size=self.args.per_device_train_batch_size,
+                    **images,
+                )
+            batch[name] = (logs * mask).sum(1) if name == "old_logps" else logs
+        if RATIO in batch:
+            batch[RATIO] = self._ratios(batch)
         return batch
 
-    def _ratios(self, logs: Tensor, batch: Batch) -> Tensor:
+    def _ratios(self, batch: Batch) -> Tensor:
         """Return and log the factors that correct vLLM's log-probabilities, as in TRL."""
-        apart, mask = logs - batch["sampling_per_token_logps"], own_tokens(batch)
+        apart = batch["old_per_token_logps"] - batch["sampling_per_token_logps"]
+        mask = own_tokens(batch)
         known = apart[(mask != 0) & ~apart.isnan()].abs()
         level, _, cut = self.vllm_importance_sampling_mode.partition("_")
         apart = (apart * mask).nan_to_num(nan=0.0)
@@ -342,7 +402,7 @@ class NonzeroRollouts:
         within = ratios.clamp(-math.inf if low is None else low, high)
         ratios = within if cut == "truncate" else ratios.where(ratios == within, 0.0)
         counted = ratios.flatten() if level == "sequence" else ratios[mask != 0]
-        noted = {"sampling_logp_difference": known, "importance_sampling_ratio": counted}
+        noted = {"sampling_logp_difference": known, RATIO: counted}
         for name, found in noted.items():
             sums = torch.stack([found.sum(), found.new_tensor(float(found.numel()))])
             total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
@@ -362,7 +422,9 @@ class NonzeroRollouts:
         if not len(inputs["advantages"]):
             return inputs["advantages"].new_zeros((), requires_grad=True)
         with self._metrics_as("trained"):
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            inputs = regrouping.join_images(inputs)
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return loss * inputs["loss_scale"]
 
 
 class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):

@@ -1,6 +1,6 @@
 """The rule of `auto`: how it scores examples, and which it gives up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -20,8 +20,8 @@ from selective_backprop._sampling.schedule import (
     Schedule,
     VarianceGate,
 )
-from selective_backprop.scorers import AbstractScorer, Forward, Needs, RunningScorer
-from selective_backprop.scorers._remembered import Recalling, Unscored, recent
+from selective_backprop.scorers import AbstractMemoryScorer, Forward, Needs
+from selective_backprop.scorers._remembered import recent
 from selective_backprop.selectors import Confident
 from selective_backprop.strategies._strategy import Strategy
 
@@ -99,7 +99,7 @@ def share_skipped(scores: Scores) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class Unlearned(AbstractScorer):
+class Unlearned(AbstractMemoryScorer):
     """The scorer of `auto`: losses, infinity if unknown, minus infinity for what is given up."""
 
     max_age: int = MAX_AGE
@@ -113,14 +113,9 @@ class Unlearned(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        return Needs(
-            passes=False, indices=True, remembers=True, recordings=True, depth=2, classes=True
-        )
+        return replace(super().needs, depth=2, classes=True)
 
-    def start(self, context: Context) -> RunningScorer:
-        return Recalling(Unscored(), self._recall)
-
-    def _recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
+    def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         losses, epochs = ledger.recorded.on_host()
         classes = ledger.classes.on_host().scores[0]
         classes = np.where(classes == IGNORED, np.float32(np.nan), classes)  # rows without a target
