@@ -1,6 +1,7 @@
 """Laws that every selector keeps. A new one needs an entry in `SELECTORS`, and nothing else."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import fixture_extend
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 from reproductions.rules.dbpd import Unsure
+from reproductions.rules.divbs import Diversified
 from reproductions.rules.orderdp import RandomThenTop
 
 SELECTORS = [
@@ -41,7 +43,7 @@ SELECTORS = [
     sb.selectors.Confident(0.3, correction=1.0),
     sb.selectors.Confident(0.1, correction=0.0),
 ]
-RULES = [Unsure(0.7), RandomThenTop(0.8, 0.375)]
+RULES = [Unsure(0.7), RandomThenTop(0.8, 0.375), Diversified(1 / 4)]
 ALL = SELECTORS + fixture_extend.SELECTORS + RULES
 BATCH = 16
 
@@ -81,7 +83,18 @@ def context(selector: sb.selectors.AbstractSelector) -> sb.selectors.Context:
 def begin(
     selector: sb.selectors.AbstractSelector,
 ) -> tuple[sb.selectors.RunningSelector, sb.selectors.History]:
-    return selector.start(context(selector)), sb.selectors.History(max(1, selector.terms.history))
+    running = selector.start(context(selector))
+    if selector.terms.features:
+        choose = running.select
+        own = {"state_dict": running.state_dict, "load_state_dict": running.load_state_dict}
+        running = SimpleNamespace(**own)
+        running.select = lambda scores, *more: choose(scores, *more, features_of(scores))
+    return running, sb.selectors.History(max(1, selector.terms.history))
+
+
+def features_of(scores: torch.Tensor) -> torch.Tensor:
+    """Return two features of each candidate, so that more rows are chosen than are independent."""
+    return torch.stack([scores.sin(), scores.cos()], dim=1)  # NaN for infinity
 
 
 def select(running, history, scores: torch.Tensor, seed: int) -> sb.selectors.Choice:
