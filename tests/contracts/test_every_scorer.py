@@ -59,8 +59,8 @@ SCORERS = [
     sb.scorers.Stale(sb.scorers.Forward(), 3, True),
 ]
 PIPELINED = sb.experimental.Pipelined(sb.scorers.Forward(), 4)
-RULES = [Unmastered(1e-3), LeastVisited(), InWindow(0.9, 5, 4), Shrinking(0.99)]
-RULES.append(LastLayerGradients())
+MEMORY = [Unmastered(1e-3), LeastVisited(), InWindow(0.9, 5, 4), Shrinking(0.99)]
+RULES = [*MEMORY, LastLayerGradients()]
 ALL = SCORERS + fixture_extend.SCORERS + RULES
 every_scorer = pytest.mark.parametrize(
     "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr

@@ -1,7 +1,6 @@
 """Laws that every selector keeps. A new one needs an entry in `SELECTORS`, and nothing else."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import fixture_extend
 import pytest
@@ -84,17 +83,10 @@ def begin(
     selector: sb.selectors.AbstractSelector,
 ) -> tuple[sb.selectors.RunningSelector, sb.selectors.History]:
     running = selector.start(context(selector))
-    if selector.terms.features:
-        choose = running.select
-        own = {"state_dict": running.state_dict, "load_state_dict": running.load_state_dict}
-        running = SimpleNamespace(**own)
-        running.select = lambda scores, *more: choose(scores, *more, features_of(scores))
+    if selector.terms.features:  # two, fewer than rows are chosen; NaN if a score is infinite
+        choose, two = running.select, lambda scores: torch.stack([scores.sin(), scores.cos()], 1)
+        vars(running)["select"] = lambda scores, *more: choose(scores, *more, two(scores))
     return running, sb.selectors.History(max(1, selector.terms.history))
-
-
-def features_of(scores: torch.Tensor) -> torch.Tensor:
-    """Return two features of each candidate, so that more rows are chosen than are independent."""
-    return torch.stack([scores.sin(), scores.cos()], dim=1)  # NaN for infinity
 
 
 def select(running, history, scores: torch.Tensor, seed: int) -> sb.selectors.Choice:

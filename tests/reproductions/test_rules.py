@@ -34,12 +34,12 @@ RULES = {
 ALL = range(40)
 
 
-def chosen(strategy: sb.Strategy, losses: list[float], seed: int = 0, window: int | None = None):
+def chosen(strategy: sb.Strategy, losses: list[float], seed=0, window: int | None = None, *more):
     """Return the rows that the strategy's selector keeps of some candidates with these losses."""
     context = sb.selectors.Context(3, window)
     generator = torch.Generator().manual_seed(seed)
     scores, history = torch.tensor(losses), sb.selectors.History(1)
-    return strategy.selector.start(context).select(scores, history, generator).rows.tolist()
+    return strategy.selector.start(context).select(scores, history, generator, *more).rows.tolist()
 
 
 def recalled(strategy: sb.Strategy, ledger: sb.scorers.Ledger, epoch: int) -> np.ndarray:
@@ -187,23 +187,18 @@ def test_divbs_draws_by_what_rows_drawn_before_leave_of_the_sum_of_last_layer_gr
     torch.manual_seed(0)
     head, inputs, labels = torch.nn.Linear(6, 3), torch.randn(20, 5), torch.arange(20) % 3
     net = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.Tanh(), head)
-    context = sb.scorers.Context(
-        3, None, net, None, lambda model, batch: (model(batch[0]), batch[1])
-    )
-    _, features = divbs().scorer.start(context).score((inputs, labels), None)
+    context = sb.scorers.Context(3, None, net, None, lambda model, batch: (model(batch), labels))
+    _, features = divbs().scorer.start(context).score(inputs, None)
     losses = torch.nn.functional.cross_entropy(net(inputs), labels, reduction="none")
     gradients = [torch.autograd.grad(each, head.weight, retain_graph=True)[0] for each in losses]
     rows = torch.stack(gradients).flatten(1).numpy()
     np.testing.assert_allclose(features.numpy(), rows, atol=1e-6)
-    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
-    rest, drawn = rows.sum(0), []
+    rest, drawn, generator = rows.sum(0), [], torch.Generator().manual_seed(3)
     for _ in range(5):
         odds = torch.tensor(np.abs(rows @ rest) * ~np.isin(np.arange(20), drawn))
-        drawn.append(int(torch.multinomial(odds, 1, generator=generators[0])))
+        drawn.append(int(torch.multinomial(odds, 1, generator=generator)))
         rest = rows.sum(0) - rows[drawn].T @ np.linalg.pinv(rows[drawn].T) @ rows.sum(0)
-    running = divbs(1 / 4).selector.start(sb.selectors.Context(5, 20))
-    found = running.select(losses.detach(), sb.selectors.History(1), generators[1], features)
-    assert found.rows.tolist() == sorted(drawn)
+    assert chosen(divbs(), losses.tolist(), 3, 12, features) == sorted(drawn)  # 5 of 20
 
 
 def dynamics(epochs: int = 14, examples: int = 60) -> np.ndarray:
