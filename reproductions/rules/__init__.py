@@ -1,3 +1,3 @@
 """Selection rules of other papers, each in one file, on the public parts of the package alone."""
 
-COMPARED = ("dbpd", "srd", "rs2", "seta", "ies", "orderdp")  # the others need scores first
+COMPARED = ("dbpd", "srd", "rs2", "seta", "ies", "orderdp", "divbs")  # the others need scores first

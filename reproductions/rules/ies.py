@@ -8,31 +8,15 @@ import torch
 
 import selective_backprop as sb
 
-RECORDED = sb.scorers.Recorded(rescore=sb.scorers.Forward())
-
 
 @final
 @dataclass(frozen=True)
-class Unmastered(sb.scorers.AbstractScorer):
+class Unmastered(sb.scorers.AbstractMemoryScorer):
     """Score mastered examples minus infinity, and all others infinity."""
 
     threshold: float
-
-    @property
-    def needs(self):
-        return replace(RECORDED.needs, depth=6)
-
-    def start(self, context):
-        return _Running(RECORDED.start(context), self.threshold)
-
-
-class _Running(sb.scorers.Delegating):
-    def __init__(self, inner, threshold):
-        super().__init__(inner)
-        self.threshold = threshold
-
-    def score(self, batch, indices):
-        return self.inner.score(batch, indices)
+    scorer = sb.scorers.Forward()  # of those left out
+    needs = replace(sb.scorers.Recorded(rescore=scorer).needs, depth=6)
 
     def recall(self, ledger, epoch):
         both = [ledger.recorded.observe(), ledger.scored.observe()]  # trained on, or left out

@@ -8,20 +8,10 @@ import selective_backprop as sb
 
 @final
 @dataclass(frozen=True)
-class LeastVisited(sb.scorers.AbstractScorer):
+class LeastVisited(sb.scorers.AbstractMemoryScorer):
     """Score examples the higher, the less often they were trained on."""
 
-    @property
-    def needs(self):
-        return sb.scorers.Needs(passes=False, indices=True, remembers=True, model=False)
-
-    def start(self, context):
-        return _Running(sb.scorers.Recorded().start(context))
-
-
-class _Running(sb.scorers.Delegating):
-    def score(self, batch, indices):
-        return self.inner.score(batch, indices)
+    needs = sb.scorers.Needs(passes=False, indices=True, remembers=True, model=False)
 
     def recall(self, ledger, epoch):
         return -ledger.selected.float()

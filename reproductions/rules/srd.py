@@ -11,26 +11,11 @@ import selective_backprop as sb
 
 @final
 @dataclass(frozen=True)
-class Shrinking(sb.scorers.AbstractScorer):
+class Shrinking(sb.scorers.AbstractMemoryScorer):
     """Give all examples the score with which `Confident` keeps a share `decay ** epoch`."""
 
     decay: float
-
-    @property
-    def needs(self):
-        return sb.scorers.Needs(passes=False, indices=True, remembers=True, model=False)
-
-    def start(self, context):
-        return _Running(sb.scorers.Recorded().start(context), self.decay)
-
-
-class _Running(sb.scorers.Delegating):
-    def __init__(self, inner, decay):
-        super().__init__(inner)
-        self.decay = decay
-
-    def score(self, batch, indices):
-        return self.inner.score(batch, indices)
+    needs = sb.scorers.Needs(passes=False, indices=True, remembers=True, model=False)
 
     def recall(self, ledger, epoch):
         # `Confident` keeps a candidate with probability 2 * (1 - exp(-score)).

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from reproductions.rules.divbs import LastLayerGradients
 from reproductions.rules.ies import Unmastered
 from reproductions.rules.rs2 import LeastVisited
 from reproductions.rules.seta import InWindow
@@ -58,7 +59,8 @@ SCORERS = [
     sb.scorers.Stale(sb.scorers.Forward(), 3, True),
 ]
 PIPELINED = sb.experimental.Pipelined(sb.scorers.Forward(), 4)
-RULES = [Unmastered(1e-3), LeastVisited(), InWindow(0.9, 5, 0.9), Shrinking(0.99)]
+MEMORY = [Unmastered(1e-3), LeastVisited(), InWindow(0.9, 5, 4), Shrinking(0.99)]
+RULES = [*MEMORY, LastLayerGradients()]
 ALL = SCORERS + fixture_extend.SCORERS + RULES
 every_scorer = pytest.mark.parametrize(
     "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr
@@ -119,7 +121,8 @@ def begin(scorer: sb.scorers.AbstractScorer, model: nn.Module) -> sb.scorers.Run
 def score(
     running: sb.scorers.RunningScorer, indices: torch.Tensor | None = INDICES
 ) -> torch.Tensor:
-    return running.score(batch(), indices)
+    found = running.score(batch(), indices)
+    return found[0] if isinstance(found, tuple) else found  # or with features
 
 
 def snapshot(model: nn.Module) -> dict[str, object]:

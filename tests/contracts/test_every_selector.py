@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 from reproductions.rules.dbpd import Unsure
+from reproductions.rules.divbs import Diversified
 from reproductions.rules.orderdp import RandomThenTop
 
 SELECTORS = [
@@ -41,7 +42,7 @@ SELECTORS = [
     sb.selectors.Confident(0.3, correction=1.0),
     sb.selectors.Confident(0.1, correction=0.0),
 ]
-RULES = [Unsure(0.7), RandomThenTop(0.8, 0.375)]
+RULES = [Unsure(0.7), RandomThenTop(0.8, 0.375), Diversified(1 / 4)]
 ALL = SELECTORS + fixture_extend.SELECTORS + RULES
 BATCH = 16
 
@@ -81,7 +82,11 @@ def context(selector: sb.selectors.AbstractSelector) -> sb.selectors.Context:
 def begin(
     selector: sb.selectors.AbstractSelector,
 ) -> tuple[sb.selectors.RunningSelector, sb.selectors.History]:
-    return selector.start(context(selector)), sb.selectors.History(max(1, selector.terms.history))
+    running = selector.start(context(selector))
+    if selector.terms.features:  # two, fewer than rows are chosen; NaN if a score is infinite
+        choose, two = running.select, lambda scores: torch.stack([scores.sin(), scores.cos()], 1)
+        vars(running)["select"] = lambda scores, *more: choose(scores, *more, two(scores))
+    return running, sb.selectors.History(max(1, selector.terms.history))
 
 
 def select(running, history, scores: torch.Tensor, seed: int) -> sb.selectors.Choice:

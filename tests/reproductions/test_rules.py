@@ -14,6 +14,7 @@ from scipy import stats
 import selective_backprop as sb
 from reproductions.rules.ccs import ccs
 from reproductions.rules.dbpd import dbpd
+from reproductions.rules.divbs import divbs
 from reproductions.rules.dual import dual, dual_scores
 from reproductions.rules.ies import ies
 from reproductions.rules.orderdp import orderdp
@@ -23,6 +24,7 @@ from reproductions.rules.srd import srd
 
 RULES = {
     "dbpd": dbpd(0.7, end=0.8),
+    "divbs": divbs(1 / 3),
     "ies": ies(0.3),
     "orderdp": orderdp(),
     "rs2": rs2(1 / 3),
@@ -32,12 +34,12 @@ RULES = {
 ALL = range(40)
 
 
-def chosen(strategy: sb.Strategy, losses: list[float], seed: int = 0, window: int | None = None):
+def chosen(strategy: sb.Strategy, losses: list[float], seed=0, window: int | None = None, *more):
     """Return the rows that the strategy's selector keeps of some candidates with these losses."""
     context = sb.selectors.Context(3, window)
     generator = torch.Generator().manual_seed(seed)
     scores, history = torch.tensor(losses), sb.selectors.History(1)
-    return strategy.selector.start(context).select(scores, history, generator).rows.tolist()
+    return strategy.selector.start(context).select(scores, history, generator, *more).rows.tolist()
 
 
 def recalled(strategy: sb.Strategy, ledger: sb.scorers.Ledger, epoch: int) -> np.ndarray:
@@ -68,7 +70,7 @@ def test_only_rules_that_judge_what_they_do_not_train_on_pay_forward_passes(name
     training = Training(RULES[name])
     for _ in range(8 if name == "ies" else 4):  # it needs six losses
         training.epoch()
-    assert (training.loader.stats.scored > 0) == (name in ("dbpd", "ies"))
+    assert (training.loader.stats.scored > 0) == (name in ("dbpd", "divbs", "ies"))
 
 
 def test_dbpd_keeps_candidates_whose_true_class_is_less_likely_than_the_threshold():
@@ -179,6 +181,24 @@ def test_orderdp_keeps_the_highest_losses_of_a_random_subset(seed):
     order = torch.randperm(10, generator=torch.Generator().manual_seed(seed)).tolist()
     subset = sorted(order[:8], key=lambda row: -losses[row])  # 80 % of the window
     assert chosen(orderdp(), losses, seed, window=10) == sorted(subset[:3])  # 37.5 % of these
+
+
+def test_divbs_draws_by_what_rows_drawn_before_leave_of_the_sum_of_last_layer_gradients():
+    torch.manual_seed(0)
+    head, inputs, labels = torch.nn.Linear(6, 3), torch.randn(20, 5), torch.arange(20) % 3
+    net = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.Tanh(), head)
+    context = sb.scorers.Context(3, None, net, None, lambda model, batch: (model(batch), labels))
+    _, features = divbs().scorer.start(context).score(inputs, None)
+    losses = torch.nn.functional.cross_entropy(net(inputs), labels, reduction="none")
+    gradients = [torch.autograd.grad(each, head.weight, retain_graph=True)[0] for each in losses]
+    rows = torch.stack(gradients).flatten(1).numpy()
+    np.testing.assert_allclose(features.numpy(), rows, atol=1e-6)
+    rest, drawn, generator = rows.sum(0), [], torch.Generator().manual_seed(3)
+    for _ in range(5):
+        odds = torch.tensor(np.abs(rows @ rest) * ~np.isin(np.arange(20), drawn))
+        drawn.append(int(torch.multinomial(odds, 1, generator=generator)))
+        rest = rows.sum(0) - rows[drawn].T @ np.linalg.pinv(rows[drawn].T) @ rows.sum(0)
+    assert chosen(divbs(), losses.tolist(), 3, 12, features) == sorted(drawn)  # 5 of 20
 
 
 def dynamics(epochs: int = 14, examples: int = 60) -> np.ndarray:
