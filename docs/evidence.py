@@ -355,7 +355,8 @@ def _of_study() -> dict[str, str]:
     every = judged([*easy, *results_of("confirm")])
     of_easy = judged(easy)
     gains = [job for job in of_easy if job.verdict == "gains"]
-    data = dict.fromkeys(job.results.workload.title for job in gains)
+    titles = (job.results.workload.title for job in gains)
+    data = dict.fromkeys(re.sub(", (.*)", r" (\1)", title) for title in titles)
     wrong = [each for each in instead if each.workload.composition.noise]
     beyond = partial(Results.added, other="traditional+smoothing-0.3")
     both = judged(wrong, "auto+smoothing-0.3", beyond)
@@ -367,7 +368,9 @@ def _of_study() -> dict[str, str]:
         "others": len(of_easy) - len(gains),
         "lower": _span((job.gain.mean for job in better), ".1f"),
         "won": len(better),
-        "on": listed(dict.fromkeys(job.title.partition(",")[0] for job in better)),
+        "on": listed(dict.fromkeys(job.title.partition(",")[0] for job in better)).replace(
+            "D", "d"
+        ),
         "noisy": len(both),
         "lost": sum(job.verdict == "loses" for job in both) or "none",
         "same": sum(job.verdict == "level" for job in every),

@@ -98,9 +98,7 @@ class ScoreMemory:
         wrong; `smoothing` is the label smoothing of the loss.
         """
         if selection.indices is None:
-            raise LoaderError(
-                "the rows come from a stream, so they have no indices to record losses by"
-            )
+            raise LoaderError("rows of a stream have no indices to record losses by")
         losses = check_losses(losses, selection.indices.shape[0]).detach()
         if self._unseen:  # later batches are checked when an epoch begins
             self._unseen = False
@@ -112,7 +110,8 @@ class ScoreMemory:
                 raise LossError(
                     f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite: "
                     f"examples {selection.indices[~finite][:10].tolist()}. Fix the data or lower "
-                    'the learning rate. nonfinite="skip" or "select" records them as unknown.'
+                    "the learning rate, or leave such rows out of your loss and pass "
+                    'nonfinite="skip", which records them as unknown.'
                 )
             if on_host or self.pending is not None:  # a ledger on a GPU does this when it is read
                 losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
