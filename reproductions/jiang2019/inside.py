@@ -125,8 +125,10 @@ def _draw_quantiles(
             lines.append((name, style, curve))
         drawing.draw_lines(axes, lines, named=True)
         axes.set(xscale="log", ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
-        # Losses span about a decade: powers of ten alone would be one label, or none.
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+        # Where losses span about a decade, powers of ten alone would be one label, or none.
+        low, high = axes.get_xlim()
+        subs = (1.0, 2.0, 3.0, 5.0) if high < 1000 * low else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         drawing.finish(axes, panel.title, legend="lower right")
