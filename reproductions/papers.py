@@ -159,7 +159,7 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
         if name != "all" and name not in there:
             raise sb.ConfigurationError(
                 f"{name} is not redone at scale {scale.name}, which has {', '.join(there)}; "
-                "--scale small and --scale full have everything"
+                "--scale full has everything"
             )
     return list(there.values()) if "all" in names else [there[n] for n in dict.fromkeys(names)]
 
