@@ -175,6 +175,9 @@ def main(
         (papers.list_figures if lists else papers.reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
+        if from_records and len(stages) > 1 and not folder.is_dir():
+            console.print(f"study-{stage}: left out, none of its runs is on record")
+            continue
         order = Order(seeds=seeds or 5, out=folder, **given)
         part: dict[str, Any] = {"only": _names(only), "arms": _names(arms)}
         if stage == "stream":

@@ -2,6 +2,7 @@
 
 import math
 import signal
+from pathlib import Path
 
 import pytest
 from fixture_command import run_command
@@ -93,9 +94,14 @@ def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_
     assert part == [["table", "clicks"], ["auto"]]
 
 
-def test_records_of_the_repository_are_the_default_where_nothing_is_trained(typed):
+def test_records_of_the_repository_are_the_default_where_nothing_is_trained(
+    typed, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     ((_, _, order, *_),) = typed("study-confirm --from-records")
     assert str(order.out) == "records/study/confirm"
+    Path("records/study/easy").mkdir(parents=True)
+    assert [str(call[2].out) for call in typed("study --from-records")] == ["records/study/easy"]
     # To draw, no device need be here.
     ((what, figures, order),) = typed("list --scale cifar10 --device cuda:99 --from-records")
     assert (str(order.out), order.device) == ("records/papers/cifar10", "cuda:99")
