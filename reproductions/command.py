@@ -25,7 +25,9 @@ from selective_backprop_lab.records.provenance import hardware
 from selective_backprop_lab.training.process import limit_threads
 
 PROGRAM = "scripts/reproduce"
-STUDY = {f"study-{name}": name for name in (*STAGES, "stream", "recovery")}
+STUDY = {
+    name if name == "rules" else f"study-{name}": name for name in (*STAGES, "stream", "recovery")
+}
 app = typer.Typer(
     name=PROGRAM,
     cls=Commands,
@@ -147,7 +149,7 @@ def main(
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
     known = (*papers.FIGURES, "all", "list", "headline", *STUDY)
     names = [find_name("figure, table or stage", name, known) for name in names]
-    stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
+    stages = {name: STUDY[name] for name in names if name in STUDY}
     named = [name for name in names if name not in {*STUDY, "list", "headline"}]
     if live and "headline" not in names:
         raise sb.ConfigurationError("--live is of headline: scripts/reproduce headline --live")
@@ -161,7 +163,7 @@ def main(
     for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
             raise sb.ConfigurationError(f"{name} is of figures and tables, not of the study")
-    if "recovery" in stages and (only or arms):
+    if "study-recovery" in stages and (only or arms):
         raise sb.ConfigurationError("study-recovery takes no part of itself: no --only, no --arms")
     if lists or named:
         place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
@@ -173,10 +175,10 @@ def main(
         given["jobs"] = jobs or whole.jobs or given["jobs"]
         order = papers.PaperOrder(scale=part, seeds=seeds or papers.SEEDS, out=place, **given)
         (papers.list_figures if lists else papers.reproduce)(console, kept, order)
-    for stage in stages:
+    for name, stage in stages.items():
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
         if from_records and len(stages) > 1 and not folder.is_dir():
-            console.print(f"study-{stage}: left out, none of its runs is on record")
+            console.print(f"{name}: left out, none of its runs is on record")
             continue
         order = Order(seeds=seeds or 5, out=folder, **given)
         part: dict[str, Any] = {"only": _names(only), "arms": _names(arms)}

@@ -67,10 +67,7 @@ EASY = (
 )
 """Selection where most examples are easy, and what a person would do with such data."""
 PARTS = tuple(f"reproductions.auto.ablations:{name}" for name in ABLATIONS)
-RULES = (
-    *(arm for arm in ARMS if arm != "kath18-loss"),
-    *(NULL, *(f"reproductions.rules.{name}:{name}" for name in COMPARED)),
-)
+RULES = (*ARMS, "kath18", NULL, *(f"reproductions.rules.{name}:{name}" for name in COMPARED))
 """Rules of other papers, beside those of the package."""
 ORDER = tuple(
     dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY, *RULES))
