@@ -45,11 +45,11 @@ class Diversified(sb.selectors.AbstractSelector):
         return sb.selectors.Stateless(draw)
 
 
-def divbs(rate: float = 0.1) -> sb.Strategy:
-    """Train on a share `rate` of each window. Each candidate is scored by a forward pass.
+def divbs(ratio: float = 0.1) -> sb.Strategy:
+    """Train on a share `ratio` of each window. Each candidate is scored by a forward pass.
 
     Source:
         Hong et al. 2024, ICML, arXiv:2406.04872, abstract: "can efficiently select diverse and
         representative samples". Gradients, draws and "ratio: 0.1" are those of the authors' code.
     """
-    return sb.Strategy("divbs", LastLayerGradients(), Diversified(rate))
+    return sb.Strategy("divbs", LastLayerGradients(), Diversified(ratio))
