@@ -46,6 +46,7 @@ from reproductions.papers import FIGURES as PAPERS
 from reproductions.papers import committed, figures_at, gather
 from reproductions.streams import table_of
 from selective_backprop_lab.analysis.comparison import arms, compared
+from selective_backprop_lab.analysis.estimates import holm
 from selective_backprop_lab.analysis.facts import facts, listed, notes
 from selective_backprop_lab.analysis.findings import conclusion, gains
 from selective_backprop_lab.analysis.queries import counted, final_error
@@ -140,6 +141,29 @@ def added(results: list[Results]) -> Table:
     table = adds_up(results)
     never = ("averaging", "larger-batches", "smoothing-0.1", "trimming", "shared")
     return replace(table, rows=[row for row in table.rows if not row[0].endswith(never)])
+
+
+def standing(results: list[Results]) -> Table:
+    """Return how often each rule gains, also if all jobs of all rules are judged together."""
+    found = {arm: judged(results, arm) for arm in STAGES["rules"].arms}
+    together = iter(holm([job.gain for jobs in found.values() for job in jobs]))
+    rows = []
+    for arm, jobs in found.items():
+        sides = Counter(next(together) for _ in jobs)
+        verdicts = Counter(job.verdict for job in jobs)
+        changes = pd.Series([job.results.change(arm, job.length).mean for job in jobs], dtype=float)
+        ends = ", ".join(f"{each:+.0f}" for each in changes.quantile([0.5, 0, 1]))
+        timed = Counter(job.verdict for job in judged(results, arm, Results.gain_in_time))
+        if jobs:
+            counted = [str(verdicts[each]) for each in VERDICTS.values()]
+            sure = f"{sides['lower']}, {sides['higher']}"
+            in_time = ", ".join(str(timed[each]) for each in VERDICTS.values())
+            name = arm.rpartition(":")[2]
+            rows.append((name, str(len(jobs)), *counted, sure, ends.replace("-", "−"), in_time))
+    rows.sort(key=lambda row: int(row[4]) - int(row[2]))
+    head = ("rule", "jobs", *VERDICTS.values(), "in the whole table: gains, loses")
+    head += ("change of the error, %: median, from, to", "at equal CPU time: gains, level, loses")
+    return Table(head, rows, "Rules against the best plain training of the same cost")
 
 
 def of_stage(*parts: Callable[[list[Results]], Table | str]) -> Callable[[str], str]:
@@ -397,6 +421,7 @@ TABLES = {
     "methods": methods,
     "study": of_stage(compose),
     "strategies": of_stage(by_job, made_of),
+    "standing": of_stage(standing, made_of),
     "pays": of_stage(by_kind),
     "rivals": of_stage(counts, made_of),
     "instead": of_stage(instead),
