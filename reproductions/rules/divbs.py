@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import final
 
-from torch import multinomial, nn, ones_like
+from torch import cat, multinomial, nn, ones_like
 
 import selective_backprop as sb
 
@@ -36,10 +36,13 @@ class Diversified(sb.selectors.AbstractSelector):
 
     def start(self, context):
         def draw(scores, history, stream, features):
-            left, new = features.nan_to_num(0.0, 0.0, 0.0), ones_like(scores)
+            rows, new = features.nan_to_num(0.0, 0.0, 0.0), ones_like(scores)
+            left, known = rows.sum(0), rows[:0]  # of the sum, outside the span of the rows drawn
             for _ in range(context.quota(len(scores))):  # by chance alone once nothing is left
-                row = multinomial(((left @ left.sum(0)).abs() + 1e-30) * new, 1, generator=stream)
-                left, new[row] = left - left @ (u := nn.functional.normalize(left[row])).T @ u, 0.0
+                row = multinomial(((rows @ left).abs() + 1e-30) * new, 1, generator=stream)
+                unit = nn.functional.normalize(rows[row] - rows[row] @ known.T @ known)
+                known, new[row] = cat([known, unit]), 0.0
+                left = left - left @ unit.T @ unit
             return sb.selectors.Choice((new == 0.0).nonzero().flatten())
 
         return sb.selectors.Stateless(draw)
