@@ -53,9 +53,6 @@ def task_names(task: str) -> dict[str, object]:
         "segmentation": TensorDataset(images, (images > 0.5).long().squeeze(1)),
         "several labels per example": TensorDataset(pixels, functional.one_hot(labels, 10).float()),
         "Batches that are not pairs": named,
-        "Graphs": [
-            (image, int(label)) for image, label in zip(pixels[:, None], labels, strict=True)
-        ],
     }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
     strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
@@ -70,7 +67,18 @@ def test_what_the_page_shows_of_a_task_runs(task: str) -> None:
     loader = names["loader"]
     if not loader.stats.batches:
         assert len(list(loader)) == 2
-    assert (loader.stats.kept, loader.stats.scored) == (64, 0 if task == "Graphs" else 128)
+    assert (loader.stats.kept, loader.stats.scored) == (64, 128)
+
+
+def test_graphs_joined_in_one_stay_as_they_are_if_chosen_before_loading() -> None:
+    def join(graphs: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cat(graphs), torch.stack([nodes[0] for nodes in graphs])
+
+    graphs = [torch.full((1 + number % 3,), number) for number in range(8)]
+    plain = DataLoader(graphs, 4, collate_fn=join)  # of other sizes than its number of rows
+    loader = sb.SelectiveLoader(plain, nn.Linear(2, 2), None, sb.random_backprop(rate=1 / 2))
+    ((nodes, targets),) = loader
+    assert nodes.tolist() == [number for number in targets.tolist() for _ in graphs[number]]
 
 
 @pytest.mark.parametrize("task", LOSSES)
