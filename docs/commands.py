@@ -17,31 +17,24 @@ MARK = "<!-- What follows is written by docs/commands.py: change the command, no
 
 
 def describe(app: typer.Typer) -> str:
-    """Return what every command does and takes, and which options each has, each once.
+    """Return what every command does and takes.
 
     Raises:
         ValueError: if a command, an option or an argument does not say what it is for.
     """
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
-    takers: dict[tuple[str, str], list[str]] = {}  # the commands with an option of this meaning
     lines = ["## The commands", ""]
     for name, command in commands.items():
         if not command.help:
             raise ValueError(f"the command {name} does not say what it does")
         names = [f"- **{name}**"]
         for each in command.params:
-            shown, meaning = _parameter(name, each)
+            shown = _parameter(name, each)
             if each.param_type_name == "argument":
                 names.append(shown)
-            else:
-                takers.setdefault((shown, meaning), []).append(name)
         first = re.split(r"\.\s|\.$", command.help)[0]
         lines.append(_wrapped(f"{' '.join(names)}: {first}."))
-    lines += ["", "`selective-backprop COMMAND --help` says more, and what each option means:", ""]
-    groups: dict[str, list[str]] = {}
-    for (shown, _), of in takers.items():
-        groups.setdefault(", ".join(of), []).append(shown)
-    lines += [_wrapped(f"- **{of}**: {', '.join(shown)}") for of, shown in groups.items()]
+    lines += ["", "`selective-backprop COMMAND --help` says what each option of a command means."]
     return "\n".join([*lines, ""])
 
 
@@ -51,8 +44,8 @@ def rewrite(page: str, app: typer.Typer) -> str:
     return f"{above}{MARK}\n{describe(app)}"
 
 
-def _parameter(command: str, each: Any) -> tuple[str, str]:
-    """Return a parameter as it is written, and what it means."""
+def _parameter(command: str, each: Any) -> str:
+    """Return a parameter as it is written."""
     is_argument = each.param_type_name == "argument"
     repeated = "..." * (is_argument and each.nargs < 0)
     names = [each.metavar + repeated] if is_argument else [*each.opts, *each.secondary_opts]
@@ -61,16 +54,7 @@ def _parameter(command: str, each: Any) -> tuple[str, str]:
     value = "" if is_argument or each.is_flag else f" {each.metavar}"
     if "None" in value:
         raise ValueError(f"{command} {names[0]} does not say what its value stands for: metavar=")
-    shown = ", ".join(f"`{name}{value}`" for name in names)
-    return shown, _coded(each.help + _default(each))
-
-
-def _default(each: Any) -> str:
-    if isinstance(each.show_default, str):
-        return f" Default: `{each.show_default}`."
-    if each.default is None or getattr(each, "is_flag", False):
-        return ""
-    return f" Default: `{each.default}`."
+    return ", ".join(f"`{name}{value}`" for name in names)
 
 
 def _coded(text: str) -> str:

@@ -301,15 +301,15 @@ FIRST = (
     (
         "GRPO or RLOO with TRL",
         "[`NonzeroGRPOTrainer`](docs/rollouts.md)",
-        "on three small tasks **the same training** from {rows} % of the rows and {cpu} % of "
-        "the CPU time: answers without a gradient are left out",
+        "**the same training** with {rows} % of the rows and {cpu} % of the CPU time, on three "
+        "small tasks: it leaves out answers without a gradient",
     ),
     (
         "labels or copies that you doubt",
         "[`find_label_issues`](docs/audit.md), [`find_copies`](docs/copies.md)",
-        "a fifth of the labels wrong: of the labels it names, **{right} % are wrong**, and of "
-        "the wrong ones it names {found} %. All exact copies, and {near} % of shifted ones if "
-        "images have 28 pixels or more",
+        "with a fifth of the labels wrong, **{right} % of the labels it names are wrong**, and it "
+        "names {found} % of the wrong ones. It finds all exact copies, and {near} % of shifted "
+        "images of 28 pixels or more",
     ),
     (
         "data that are mostly easy, the rest not noise",
@@ -319,21 +319,21 @@ FIRST = (
     ),
     (
         "labels that may be wrong",
-        "[`auto` and label smoothing](docs/adds-up.md)",
-        "a fifth of the labels wrong: errors **{lower} points lower** than with smoothing "
-        "alone in {won} of {noisy} jobs ({on}), and higher in {lost}",
+        "[`auto` and label smoothing](docs/auto.md#instead-of-it-and-with-it)",
+        "with a fifth of the labels wrong, errors are **{lower} points lower** than with "
+        "smoothing alone in {won} of {noisy} jobs ({on}), and higher in {lost}",
     ),
     (
         "a net that learns nearly all its training data",
         "[`selective_backprop`, `stale_sb`](#selective-backprop)",
-        "to errors near those of plain training **{sb} and {stale} times as fast**, in cost. "
-        "But plain training with a third of the epochs: {third} times",
+        "errors near those of plain training **{sb} and {stale} times as fast**, in cost. But "
+        "plain training with a third of the epochs is {third} times as fast",
     ),
     (
         "anything else",
         "plain training",
-        "`auto` is level in {same} of {jobs} jobs of the study, and loses in {worse}. We saw "
-        "no method that does better",
+        "`auto` is level in {same} of {jobs} jobs, and loses in {worse}. We saw no method that "
+        "does better",
     ),
 )
 

@@ -53,9 +53,6 @@ def task_names(task: str) -> dict[str, object]:
         "segmentation": TensorDataset(images, (images > 0.5).long().squeeze(1)),
         "several labels per example": TensorDataset(pixels, functional.one_hot(labels, 10).float()),
         "Batches that are not pairs": named,
-        "Graphs": [
-            (image, int(label)) for image, label in zip(pixels[:, None], labels, strict=True)
-        ],
     }.get(task, TensorDataset(pixels, labels))
     heads = {"regression": nn.Linear(64, 1), "segmentation": nn.Conv2d(1, 2, 3, padding=1)}
     strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
@@ -70,7 +67,14 @@ def test_what_the_page_shows_of_a_task_runs(task: str) -> None:
     loader = names["loader"]
     if not loader.stats.batches:
         assert len(list(loader)) == 2
-    assert (loader.stats.kept, loader.stats.scored) == (64, 0 if task == "Graphs" else 128)
+    assert (loader.stats.kept, loader.stats.scored) == (64, 128)
+
+
+def test_graphs_joined_in_one_stay_as_they_are_if_chosen_before_loading() -> None:
+    graphs = [torch.full((1 + number % 3,), number) for number in range(8)]
+    plain = DataLoader(graphs, 4, collate_fn=lambda some: (torch.cat(some), torch.arange(4)))
+    ((nodes, _),) = sb.SelectiveLoader(plain, nn.Linear(2, 2), None, sb.random_backprop(1 / 2))
+    assert torch.equal(nodes, torch.cat([graphs[number] for number in nodes.unique_consecutive()]))
 
 
 @pytest.mark.parametrize("task", LOSSES)
