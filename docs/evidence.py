@@ -49,7 +49,7 @@ from selective_backprop_lab.analysis.comparison import arms, compared
 from selective_backprop_lab.analysis.estimates import holm
 from selective_backprop_lab.analysis.facts import facts, listed, notes
 from selective_backprop_lab.analysis.findings import conclusion, gains
-from selective_backprop_lab.analysis.queries import counted, final_error
+from selective_backprop_lab.analysis.queries import BASELINE, counted, final_error
 from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.analysis.tables import Column, Table, escaped, with_interval
 from selective_backprop_lab.records.provenance import machine_of
@@ -145,7 +145,7 @@ def added(results: list[Results]) -> Table:
 
 def standing(results: list[Results]) -> Table:
     """Return how often each rule gains, also if all jobs of all rules are judged together."""
-    found = {arm: judged(results, arm) for arm in STAGES["rules"].arms}
+    found = {arm: judged(results, arm) for arm in STAGES["rules"].arms if arm != BASELINE}
     together = iter(holm([job.gain for jobs in found.values() for job in jobs]))
     rows = []
     for arm, jobs in found.items():
