@@ -20,7 +20,6 @@ import pandas as pd
 from reproductions import measures
 from reproductions.evidence import Evidence, Panel
 from reproductions.settings import Arm
-from reproductions.training import file_of
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import (
     Estimate,
@@ -206,7 +205,7 @@ def _comparisons(
 
 
 def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str) -> Compared:
-    runs = [(file_of(arm.plan), arm.seeds) for arm in arms or panels[0].arms]
+    runs = [(arm.plan.record_name, arm.seeds) for arm in arms or panels[0].arms]
     limit = claim.side, claim.limit, claim.relative
     return claim.measure.of, *sorted(claim.options.items()), *limit, axis, *runs
 

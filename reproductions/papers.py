@@ -1,7 +1,7 @@
 """Redo figures of the papers: list their runs, train the missing ones, draw, and write the page."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,7 @@ from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
-from selective_backprop_lab.records.lines import SUFFIX
-from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
+from selective_backprop_lab.records.schema import read_run, record_paths
 from selective_backprop_lab.runner.progress import spell
 from selective_backprop_lab.training.run_config import RunConfig
 
@@ -63,10 +62,6 @@ class PaperOrder(training.Order):
         runs = [replace(arm.plan, seed=seed, device=self.device) for seed in seeds]
         return [run for run in runs if run.seed in asked or run.record_name in self._recorded]
 
-    def timings_of(self, figure: Figure) -> list[StepTiming]:
-        """Return the timings of one figure."""
-        return [replace(timing, device=self.device) for timing in figure.timings(self.scale)]
-
     def jobs_of(self, figures: Iterable[Figure]) -> list[training.Job]:
         """Return the runs and timings of figures, each once.
 
@@ -74,8 +69,8 @@ class PaperOrder(training.Order):
         so for all strategies. A run has the probes of all figures that share it, so that a figure
         that is drawn later does not repeat it.
         """
-        wanted = {training.file_of(job) for figure in figures for job in self._needs[figure.name]}
-        jobs = [self._shared[file] for file in self._shared if file in wanted]
+        wanted = {job.record_name for figure in figures for job in self._needs[figure.name]}
+        jobs = [job for name, job in self._shared.items() if name in wanted]
         runs = [job for job in jobs if isinstance(job, RunConfig)]
         timings = [job for job in jobs if isinstance(job, StepTiming)]
         return [*sorted(runs, key=lambda run: (run.seed, run.recipe.data)), *timings]
@@ -107,8 +102,7 @@ class PaperOrder(training.Order):
     @cached_property
     def records(self) -> Mapping[str, pd.DataFrame]:
         """The evaluations of each finished run on record, by the name of its record."""
-        paths = [training.file_of(job, self.folder) for job in self._shared.values()]
-        runs = (read_run(path) for path in paths if path.suffix == SUFFIX and is_recorded(path))
+        runs = (read_run(self.folder / name) for name in self._shared if name in self._recorded)
         return {str(name): own for name, own in counted(frame_of(runs)).groupby("run")}
 
     def has(self, job: training.Job) -> bool:
@@ -121,21 +115,21 @@ class PaperOrder(training.Order):
 
     @cached_property
     def _needs(self) -> Mapping[str, list[training.Job]]:
-        def jobs(figure: Figure) -> Iterator[training.Job]:
-            for arm in (arm for panel in figure.panels(self.scale) for arm in panel.arms):
-                yield from self.plans_of(arm)
-            yield from self.timings_of(figure)
-
-        return {figure.name: [*jobs(figure)] for figure in figures_at(self.scale)}
+        found: dict[str, list[training.Job]] = {}
+        for figure in figures_at(self.scale):
+            arms = [arm for panel in figure.panels(self.scale) for arm in panel.arms]
+            timings = [replace(each, device=self.device) for each in figure.timings(self.scale)]
+            found[figure.name] = [*(run for arm in arms for run in self.plans_of(arm)), *timings]
+        return found
 
     @cached_property
-    def _shared(self) -> Mapping[Path, training.Job]:
-        found: dict[Path, training.Job] = {}
+    def _shared(self) -> Mapping[str, training.Job]:
+        found: dict[str, training.Job] = {}
         for job in (job for jobs in self._needs.values() for job in jobs):
-            there = found.setdefault(training.file_of(job), job)
+            there = found.setdefault(job.record_name, job)
             if isinstance(there, RunConfig) and isinstance(job, RunConfig):
                 probes = tuple(dict.fromkeys((*there.probes, *job.probes)))
-                found[training.file_of(job)] = replace(there, probes=probes)
+                found[job.record_name] = replace(there, probes=probes)
         return found
 
 
@@ -188,12 +182,12 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
     """Print the runs of each figure, how many are on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
     absent = training.absent_data(every, order.root)
-    done = {training.file_of(job) for job in every if training.is_done(job, folder)}
+    done = {job.record_name: job for job in every if training.is_done(job, folder)}
     pace = training.pace_of(every, COMMITTED / order.scale.name / RUNS / order.scale.name)
-    pace |= training.pace_of([job for job in every if training.file_of(job) in done], folder)
+    pace |= training.pace_of(done.values(), folder)
 
     def row(name: str, title: str, jobs: Sequence[training.Job]) -> tuple[str, ...]:
-        waiting = [job for job in jobs if training.file_of(job) not in done]
+        waiting = [job for job in jobs if job.record_name not in done]
         time = spell(training.seconds_left(waiting, pace, order.jobs)) if waiting else "–"
         data = sorted({job.recipe.data for job in jobs})
         mark = "*" if absent.keys() & set(data) else ""
@@ -264,7 +258,7 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     """Return a figure's records, without panels of `absent` data sets, but with the reasons."""
     needed = order.jobs_of([figure])
     jobs = [job for job in needed if job.recipe.data not in absent]
-    there = {training.file_of(job).name for job in jobs if order.has(job)}
+    there = {job.record_name for job in jobs if order.has(job)}
 
     def lacking(panel: Panel) -> str:
         found: dict[tuple[int, ...], list[str]] = {}
@@ -303,8 +297,8 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     if len(there) < len(jobs):
         missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
         missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]
-    timed = (timing.file(order.folder) for timing in order.timings_of(figure))
-    timings = tuple(read_step_times(file) for file in timed if file.name in there)
+    timed = [job for job in jobs if isinstance(job, StepTiming) and job.record_name in there]
+    timings = tuple(read_step_times(order.folder / job.record_name) for job in timed)
     panels = tuple(panel for panel in map(filled, planned) if panel.arms)
     return Evidence(order.scale, panels, timings, figure.reported.words, tuple(missing))
 

@@ -11,7 +11,7 @@ Methods that drop candidates first train on all of them for an epoch. EL2N prune
 its source uses ten.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -52,6 +52,7 @@ SECONDS = {
 }
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
+LEAST_USED = "SB's least used"
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _SHARES = tuple(step / 20 for step in range(1, 20))
@@ -90,9 +91,9 @@ def _baseline(setting: Setting) -> Arm:
 
 
 def _seven(scale: Scale) -> Sequence[Panel]:
-    panels = _panel(scale.pruned, _BACKPROP), _panel(scale.pruned, _PRUNING)
-    arms = {arm.key: arm for panel in panels for arm in panel.arms}
-    return [Panel(scale.pruned.title, scale.pruned, tuple(arms[key] for key in TABLE))]
+    every = _panel(scale.pruned, _BACKPROP), _panel(scale.pruned, _PRUNING)
+    arms = {arm.key: arm for panel in every for arm in panel.arms}
+    return [replace(every[0], arms=tuple(arms[key] for key in TABLE))]
 
 
 def _chosen(scale: Scale) -> Sequence[Panel]:
@@ -180,14 +181,14 @@ def _draw_runtime(evidence: Evidence) -> Drawing | None:
 
 def _draw_times(axes: Axes, panel: Panel) -> None:
     ratios = _ratios(panel)
-    labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
-    theirs = [SECONDS[key] / SECONDS[queries.BASELINE] for key in labels]
-    columns = {"ours": [ratios[key].mean for key in labels], "the poster": theirs}
-    widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
+    theirs = [SECONDS[key] / SECONDS[queries.BASELINE] for key in ratios]
+    columns = {"ours": [each.mean for each in ratios.values()], "the poster": theirs}
+    widths = pd.Series([each.half_width for each in ratios.values()]).fillna(0.0)
     look: dict[str, Any] = {"xerr": {"ours": widths}, "width": 0.76}
     look |= {"error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3}}
-    bars, words = pd.DataFrame(columns, [*labels.values()]), "time per epoch, Baseline = 1"
-    drawing.draw_bars(axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), **look)
+    bars = pd.DataFrame(columns, [arm.label for arm in panel.arms if arm.key in ratios])
+    words, colours = "time per epoch, Baseline = 1", ("#0072b2", "#d9a441")
+    drawing.draw_bars(axes, bars, panel.title, words, colours=colours, **look)
     axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
 
 
@@ -230,41 +231,42 @@ def _uses(panel: Panel) -> dict[int, Tensor]:
     return measures.seen_last(panel.runs, Selections, "counts")
 
 
-def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    return [(one[seed], other[seed]) for seed in one if seed in other]
+def _pairs(one: Panel, other: Panel) -> dict[str, list[tuple[Tensor, Tensor]]]:
+    """Return what is compared, seed by seed: two nets and two seeds, or SB and EL2N."""
+    is_sb, theirs = one.arms[0].key != queries.BASELINE, _ranks(other)
+    ours = _uses(one) if is_sb else _ranks(one)
+    both = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    if is_sb:
+        return {LEAST_USED: both}
+    first, second = (panel.setting.recipe.model for panel in (one, other))
+    return {f"{first} and {second}": both, f"{second}, two seeds": [*pairwise(theirs.values())]}
 
 
-def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
-    rows = [{share: measures.overlap(*pair, share) for share in _SHARES} for pair in pairs]
-    return pd.DataFrame(rows, columns=list(_SHARES))
+def _overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    def of(pair: tuple[Tensor, Tensor]) -> dict[float, float]:
+        return {share: measures.overlap(*pair, share) for share in _SHARES}
 
-
-def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
-    """Return the overlaps of the lowest examples, by name: of two nets, or of SB and EL2N."""
-    one, other = evidence.panels
-    if one.arms[0].key != queries.BASELINE:
-        return {"SB's least used": _overlaps(_pairs(_uses(one), _ranks(other)))}
-    first, second = one.setting.recipe.model, other.setting.recipe.model
-    return {
-        f"{first} and {second}": _overlaps(_pairs(_ranks(one), _ranks(other))),
-        f"{second}, two seeds": _overlaps(pairwise(_ranks(other).values())),
-    }
+    pairs = _pairs(*evidence.panels)
+    return {name: pd.DataFrame(map(of, own), columns=_SHARES) for name, own in pairs.items()}
 
 
 def _overlaps_table(evidence: Evidence) -> Sequence[Table]:
-    found = overlaps(evidence).items()
+    found = _overlaps(evidence).items()
     rows = [(name, *(mean_of(own[share]) for share in OVERLAPS)) for name, own in found]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
     return [Table(head, rows, "Overlap")]
 
 
-def _draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
-    x = [100 * share for share in _SHARES]
+def _draw_overlaps(evidence: Evidence) -> Drawing:
+    x, found = [100 * share for share in _SHARES], _overlaps(evidence)
     lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
-    for (name, own), style in zip(overlaps(evidence).items(), STYLES, strict=False):
+    for (name, own), style in zip(found.items(), STYLES, strict=False):
         if len(own):
             lines.append((name, style, curve_at(x, own.to_numpy().tolist())))
+    label = "pruned by EL2N, % of the examples"
+    if LEAST_USED in found:
+        label = "N: SB's least used and lowest EL2N, % of the examples each"
 
     def cell(axes: Axes) -> None:
         drawing.draw_lines(axes, lines, named=True)
@@ -313,19 +315,19 @@ def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
         "EL2N": {seed: measures.lowest(each, HALF) for seed, each in _ranks(scored).items()},
     }
 
-    def of_classes(part: Tensor) -> pd.Series:  # 0 for a class without examples
-        means = pd.Series((100 * part).tolist()).groupby(data.train_labels.tolist()).mean()
-        return means.reindex(range(data.classes), fill_value=0.0)
+    def of_classes(parts: Mapping[int, Tensor]) -> pd.DataFrame:  # 0 for a class without examples
+        examples = pd.DataFrame(
+            {seed: (100 * part).double().numpy() for seed, part in parts.items()}
+        )
+        means = examples.groupby(data.train_labels.numpy()).mean()
+        return means.reindex(range(data.classes), fill_value=0.0).T
 
-    every = {name: {n: of_classes(part) for n, part in own.items()} for name, own in shares.items()}
-    return {name: pd.DataFrame(own).T for name, own in every.items()}
+    return {name: of_classes(parts) for name, parts in shares.items()}
 
 
 def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
-    left = {
-        name: [over_seeds(own[place]) for place in own]
-        for name, own in _left_out(*evidence.panels).items()
-    }
+    parts = _left_out(*evidence.panels).items()
+    left = {name: [over_seeds(own[place]) for place in own] for name, own in parts}
     sums = [sum(each.mean for each in both) for both in zip(*left.values(), strict=True)]
     return left, sorted(range(len(sums)), key=lambda place: -sums[place])
 
@@ -340,8 +342,7 @@ def classes_table(evidence: Evidence) -> Sequence[Table]:
     return [Table(head, rows, title)]
 
 
-def draw_classes(evidence: Evidence) -> Drawing:
-    """Draw the part of each class that SB and EL2N leave out."""
+def _draw_classes(evidence: Evidence) -> Drawing:
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     named = [[(names[place], place) for place in end] for end in (order[:5], order[5:][-5:])]
     by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
@@ -352,18 +353,16 @@ def draw_classes(evidence: Evidence) -> Drawing:
         bottom, top = axes.get_ylim()
         axes.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=(bottom, top))
         for ends, edge, side in zip(named, (104, -4), ("left", "right"), strict=True):
+            look: dict[str, Any] = {"fontsize": 7.5, "ha": side, "va": "center"}
+            look["arrowprops"] = {"arrowstyle": "-", "color": _GREY, "linewidth": 0.6}
             ends = sorted(ends, key=lambda end: by_sb[end[1]])
             shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
             for (name, place), height in zip(ends, spread(shares), strict=True):
-                axes.annotate(
-                    name.replace("_", " "),
+                at, beside = (
                     (by_el2n[place], by_sb[place]),
-                    xytext=(edge, bottom + height * (top - bottom)),
-                    fontsize=7.5,
-                    ha=side,
-                    va="center",
-                    arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
+                    (edge, bottom + height * (top - bottom)),
                 )
+                axes.annotate(name.replace("_", " "), at, xytext=beside, **look)
         axes.set_xlabel("of the class among the half of lowest EL2N (%)")
         axes.set_ylabel("of the class not used by SB (%)")
         drawing.finish(axes, "Classes, those at both ends named")
@@ -372,9 +371,7 @@ def draw_classes(evidence: Evidence) -> Drawing:
 
 
 def _beyond_chance(case: Case, share: float) -> Estimate:
-    one, other = case.panels
-    mine = _ranks(one) if one.arms[0].key == queries.BASELINE else _uses(one)
-    pairs = _pairs(mine, _ranks(other))
+    pairs, *_ = _pairs(*case.panels).values()
     return estimate([measures.overlap(*pair, share) - 100 * share for pair in pairs])
 
 
@@ -401,9 +398,9 @@ MEASURES = {
 }
 _ACCURACY: dict[str, Any] = {"tables": by_panel(_accuracies_table)}
 _ACCURACY["draw"] = partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)
-_PRUNED = "pruned by EL2N, % of the examples"
-_LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
 _CHOSEN = {"whole": True, "planned": _chosen}
+_OVERLAP = {"draw": _draw_overlaps, "tables": _overlaps_table}
+_NETS = {"planned": lambda scale: [*map(_scored, scale.scored)]}
 FIGURES = figures_of(
     _REPORTED,
     {
@@ -414,16 +411,10 @@ FIGURES = figures_of(
             "planned": lambda scale: [_panel(s, _REMARKED) for s in (scale.remarked,) if s],
             **_ACCURACY,
         },
-        "diet-nets": _CHOSEN
-        | {
-            "planned": lambda scale: [*map(_scored, scale.scored)],
-            "draw": partial(_draw_overlaps, label=_PRUNED),
-            "tables": _overlaps_table,
-        },
-        "diet-overlap": _CHOSEN
-        | {"draw": partial(_draw_overlaps, label=_LEAST), "tables": _overlaps_table},
+        "diet-nets": _CHOSEN | _OVERLAP | _NETS,
+        "diet-overlap": _CHOSEN | _OVERLAP,
         "diet-images": _CHOSEN | {"draw": _draw_lowest, "tables": _lowest_table},
-        "diet-classes": _CHOSEN | {"draw": draw_classes, "tables": classes_table},
+        "diet-classes": _CHOSEN | {"draw": _draw_classes, "tables": classes_table},
     },
     MEASURES,
 )

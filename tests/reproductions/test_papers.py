@@ -12,7 +12,6 @@ from reproductions.jiang2019.scales import SCALES
 from reproductions.papers import FIGURES, figures_at, find_figures, limited, list_figures, reproduce
 from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
-from reproductions.training import file_of
 from selective_backprop_lab.records.schema import read_runs
 
 # Of so few digits, pruning may leave nothing of a class, and a tenth is less than a batch.
@@ -81,15 +80,15 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     jobs = partly.jobs_of(named("fig-7"))
     kath18 = next(job for job in jobs if job.arm.startswith("kath18"))
     for job in (kath18, partly.jobs_of(named("diet-overlap"))[-1]):  # one of two panels
-        file_of(job, partly.folder).unlink()
+        (partly.folder / job.record_name).unlink()
     reproduce(screen, named("fig-7", "fig-18", "diet-overlap"), partly)
     assert "not all is on record" in screen.text
     page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
     assert f"Left out: 1 of {len(jobs)} runs, not on record. CIFAR-10: Kath18 (seed 0)." in page
     assert "| SB |" in page
-    assert not file_of(kath18, partly.folder).exists()
+    assert not (partly.folder / kath18.record_name).exists()
     for job in jobs:
-        file_of(job, partly.folder).unlink(missing_ok=True)
+        (partly.folder / job.record_name).unlink(missing_ok=True)
     reproduce(screen, named("fig-7", "fig-18"), partly)
     assert "fig-7, error against time: nothing is on record" in screen.text
     nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)

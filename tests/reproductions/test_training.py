@@ -15,7 +15,6 @@ from reproductions.papers import find_figures
 from reproductions.settings import EXAMPLES, cost_of_sb, make_arm
 from reproductions.training import (
     StepTiming,
-    file_of,
     is_done,
     pace_of,
     read_step_times,
@@ -63,7 +62,7 @@ def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):
     order = fixture_order(tmp_path, scale, seeds=1)
     plans, screen = order.jobs_of(find_figures(["fig-1"], scale)), Screen()
     train_missing(screen, plans[:1], order, order.folder)
-    first = file_of(plans[0], order.folder)
+    first = order.folder / plans[0].record_name
     before = first.read_bytes()
     train_missing(screen, plans, order, order.folder)
     assert all(is_done(plan, order.folder) for plan in plans)
@@ -88,9 +87,9 @@ def test_times_are_recorded_whole_and_read_back_and_what_is_no_record_of_them_is
     timing = StepTiming(fixture_setting().recipe)
     timing.measure(tmp_path, root=None, command="typed")
     (path,) = tmp_path.iterdir()
-    assert path == timing.file(tmp_path)
+    assert path == tmp_path / timing.record_name
     found, recorded = read_step_times(path), json.loads(path.read_text())
-    assert found.config == timing.config()
+    assert found.config == timing.config
     assert all(found.phases[name] > 0 for name in ("forward", "backward", "step"))
     assert 0 < found.backward.low <= found.backward.median <= found.backward.high
     for changes in ({"kind": "run"}, {"hardware": "fast"}, {"phases": 3}, None):
