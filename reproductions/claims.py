@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import pandas as pd
 
 from reproductions import measures
-from reproductions.evidence import Evidence, Panel
+from reproductions.measures import Evidence, Panel
 from reproductions.settings import Arm
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import (

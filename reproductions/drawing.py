@@ -14,8 +14,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 from matplotlib.typing import LegendLocType
 
-from reproductions.evidence import Evidence, Panel
-from reproductions.measures import untimed
+from reproductions.measures import Evidence, Panel, untimed
 from selective_backprop_lab.analysis.estimates import Curve
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure as Drawing
 
 from reproductions.claims import MEASURES, Claim, Measure, Reported, read_claims, read_reported
-from reproductions.evidence import Evidence, Panel
+from reproductions.measures import Evidence, Panel
 from reproductions.settings import Scale
 from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed

@@ -14,10 +14,9 @@ from rich.console import Console
 
 from reproductions import papers, training
 from reproductions.drawing import save
-from reproductions.evidence import Panel
 from reproductions.jiang2019.scales import SCALES
 from reproductions.jiang2019.times import log_speed, mean_ratio, targets_of
-from reproductions.measures import final_difference, log_ratios
+from reproductions.measures import Panel, final_difference, log_ratios
 from reproductions.settings import SHORTENED
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, estimate

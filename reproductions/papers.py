@@ -15,10 +15,10 @@ from reproductions import training
 from reproductions.claims import Compared, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
-from reproductions.evidence import Evidence, Panel
 from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.scales import SCALES
+from reproductions.measures import Evidence, Panel
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming, read_step_times
 from selective_backprop_lab.analysis.estimates import Verdict, tally

@@ -197,7 +197,7 @@ def read_finished(folder: Path) -> pd.DataFrame:
 
 
 def find_rates(
-    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = protocol.ARMS
+    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str]
 ) -> tuple[list[RunConfig], pd.DataFrame, dict[Cell, Tuned]]:
     """Return the tuning runs that are wanted, the finished ones, and the best rates so far."""
     wanted, rates = list[RunConfig](), dict[Cell, Tuned]()

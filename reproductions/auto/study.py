@@ -266,9 +266,9 @@ def _passes(job: Judged) -> str:
 
 def _arms(results: Sequence[Results]) -> list[str]:
     there = {arm for each in results for arm in each.runs.arm}
-    if there & {*THINNINGS}:  # only the best of them is shown
-        there = there - {*THINNINGS} | {THINNED}
-    return [arm for arm in protocol.ORDER if arm in there and arm != BASELINE]
+    shown = [arm for arm in protocol.ORDER if arm in there and arm != BASELINE]
+    # Only the best share is shown.
+    return [*dict.fromkeys(THINNED if arm in THINNINGS else arm for arm in shown)]
 
 
 def _short(arm: str) -> str:

@@ -25,9 +25,8 @@ from torch import Tensor
 
 from reproductions import claims, drawing, measures, settings
 from reproductions.claims import Case, Measure, read_reported
-from reproductions.evidence import Evidence, Panel
 from reproductions.figures import by_panel, figures_of
-from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
+from reproductions.measures import Evidence, Panel, curve_at, last, mean_of, over_seeds, paired
 from reproductions.probes import El2nRanks, Selections
 from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
@@ -117,7 +116,7 @@ def _epoch_seconds(runs: pd.DataFrame, epochs: int) -> pd.Series:
     An epoch is one pass over the examples that pruning left. If a run was not evaluated between its
     first epoch, the warm-up, and its end, the seconds are the mean of all epochs.
     """
-    axis, end = clock(runs), last(runs)
+    axis, end = measures.clock(runs), last(runs)
     warm = runs[runs.progress * epochs >= 0.99].drop_duplicates("seed").set_index("seed")
     later = (end[axis] - warm[axis]) / (epochs * (end.progress - warm.progress))
     every = (end[axis] - _preparing(runs)) / epochs
@@ -125,7 +124,7 @@ def _epoch_seconds(runs: pd.DataFrame, epochs: int) -> pd.Series:
 
 
 def _preparing(runs: pd.DataFrame) -> pd.Series:
-    return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
+    return measures.phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
 
 
 def _ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
@@ -161,7 +160,7 @@ def _listed(panel: Panel) -> Table:
 
 
 def _unit(panel: Panel) -> str:
-    return "CPU s" if clock(panel.runs) == "cpu_seconds" else "s"
+    return "CPU s" if measures.clock(panel.runs) == "cpu_seconds" else "s"
 
 
 def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:

@@ -14,8 +14,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, ScalarFo
 
 from reproductions import drawing, measures
 from reproductions.claims import Answer, Case, Measure, beyond_the_first
-from reproductions.evidence import SAME, Evidence, Panel
-from reproductions.measures import clock, last, mean_of, over_seeds, paired
+from reproductions.measures import SAME, Evidence, Panel, clock, last, mean_of, over_seeds, paired
 from reproductions.settings import SHORTENED, STRATEGIES, USUAL, Arm, make_arm
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, curve, estimate

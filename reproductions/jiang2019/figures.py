@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import probes
-from reproductions.evidence import Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
 from reproductions.jiang2019.scales import OTHER_NETS, TUNED
+from reproductions.measures import Panel
 from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
 from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from reproductions import drawing, measures, probes
 from reproductions.claims import CERTAIN, Answer, Case, Measure
-from reproductions.evidence import Evidence, Panel
-from reproductions.measures import mean_of, observed, over_seeds, over_training, paired
+from reproductions.measures import Evidence, Panel, mean_of, observed, over_seeds, paired
 from reproductions.settings import STYLES, Arm
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
@@ -194,7 +193,7 @@ def _part(key: str, kind: str, place: int) -> measures.Pick:
 
 def _after_the_first_epoch(case: Case, key: str, kind: str, place: int) -> pd.Series:
     since = FIRST / case.panel.setting.recipe.epochs
-    return over_training(case.mine, probes.BatchGradients, _part(key, kind, place), since)
+    return measures.over_training(case.mine, probes.BatchGradients, _part(key, kind, place), since)
 
 
 def _ahead(case: Case, key: str, place: int) -> Estimate:
@@ -215,7 +214,7 @@ def norms_table(panel: Panel) -> Table:
 
 def _of_norms(key: str, unit: str) -> Measure:
     def of(case: Case) -> Estimate:
-        return over_seeds(over_training(case.mine, probes.GradientNorms, attrgetter(key)))
+        return over_seeds(measures.over_training(case.mine, probes.GradientNorms, attrgetter(key)))
 
     return Measure(of, f"{unit} over training", signed=False)
 

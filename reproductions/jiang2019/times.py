@@ -15,9 +15,8 @@ from matplotlib.figure import Figure as Drawing
 from reproductions import claims, measures
 from reproductions.claims import Answer, Case, Claim, Measure, times_as_fast
 from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
-from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.curves import FACTORS
-from reproductions.measures import CLOCKS, at_target, clock, last, mean_of, phase_seconds
+from reproductions.measures import CLOCKS, Evidence, Panel, at_target, clock, last, mean_of
 from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, Verdict, estimate, is_above
@@ -54,7 +53,7 @@ def targets_of(panel: Panel) -> list[float]:
 
 def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return the seconds of each part up to evaluations."""
-    spent = phase_seconds(evaluations)
+    spent = measures.phase_seconds(evaluations)
     return pd.DataFrame(
         {part: spent.reindex(columns=list(names)).sum(axis=1) for part, names in PARTS.items()}
     )
@@ -172,7 +171,7 @@ def _selecting(runs: pd.DataFrame) -> pd.Series:
 
 
 def _forward_share(runs: pd.DataFrame) -> pd.Series:
-    spent = phase_seconds(last(runs))  # without choosing, set-up and evaluation
+    spent = measures.phase_seconds(last(runs))  # without choosing, set-up and evaluation
     steps = spent[["score", "select", "load", *PHASES]].sum(axis=1)
     return 100 * (spent.score + spent.forward) / steps
 

@@ -7,7 +7,7 @@ from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
 from fixture_runs import fixture_run
 
 from reproductions.diet_sb import figures as diet
-from reproductions.evidence import Evidence
+from reproductions.measures import Evidence
 from reproductions.probes import pack
 from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.schema import Observation

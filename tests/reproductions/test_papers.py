@@ -184,7 +184,7 @@ def test_a_figure_that_shows_examples_stays_as_it_is_where_the_data_are_not_at_h
         raise sb.DataError(f"{name} is not here")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reproductions.evidence.load_data", absent)
+        patch.setattr("reproductions.measures.load_data", absent)
         reproduce(screen, named("fig-2", "fig-3"), order)
     assert "fig-2: left as it is. digits is not here" in screen.text
     assert (tmp_path / "fig-2.png").read_bytes() == b"drawn before"
