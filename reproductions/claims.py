@@ -21,14 +21,7 @@ from reproductions import measures
 from reproductions.measures import Evidence, Panel
 from reproductions.settings import Arm
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.estimates import (
-    Estimate,
-    Finding,
-    Verdict,
-    estimate,
-    is_above,
-    opposite,
-)
+from selective_backprop_lab.analysis.estimates import Estimate, Finding, Verdict, is_above, opposite
 from selective_backprop_lab.analysis.tables import in_words, with_interval
 from selective_backprop_lab.records.frame import AXIS_WORDS
 
@@ -71,7 +64,6 @@ SOURCES = {
 
 
 def read_reported(path: Path) -> dict[str, Reported]:
-    """Return the figures and tables of a file, by name."""
     found = {}
     for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
         source = said["source"]
@@ -102,7 +94,6 @@ class Case(NamedTuple):
 
     @property
     def panel(self) -> Panel:
-        """The panel of the claim."""
         return self.panels[0]
 
 
@@ -170,24 +161,53 @@ def judge(
             yield claim.of, _finding(claim, text, claim.measure.of(times), claim.limit)
     before = {key: f"counted at {name}" for key, name in (elsewhere or {}).items()}
     for one in _comparisons(claims, evidence.panels):
-        for name, finding in _judged(*one, evidence.panels[0]):
-            keys = _compared(*one), _numbers(*one, finding)
-            if not finding.aside:
-                aside = next((before[key] for key in keys if key in before), "")
-                finding = replace(finding, aside=aside)
-                before = dict.fromkeys(keys, "counted above") | before
-            yield name, finding
+        if (finding := _judged(one, evidence.panels[0])) is None:
+            continue
+        keys = one.identity, one.numbers(finding)
+        if not finding.aside:
+            aside = next((before[key] for key in keys if key in before), "")
+            finding = replace(finding, aside=aside)
+            before = dict.fromkeys(keys, "counted above") | before
+        yield one.claim.of, finding
 
 
 def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]:
     """Return the comparisons that count of claims in panels, run or planned."""
-    every = _comparisons(claims, panels)
-    return [_compared(*one) for one in every if not _untested(*one[:2])]
+    return [one.identity for one in _comparisons(claims, panels) if not one.untested]
 
 
-def _comparisons(
-    claims: Sequence[Claim], panels: Sequence[Panel]
-) -> Iterator[tuple[Claim, Sequence[Panel], Sequence[Arm], str]]:
+class _Comparison(NamedTuple):
+    claim: Claim
+    panels: Sequence[Panel]  # one; all of a figure for a claim across panels
+    arms: Sequence[Arm]
+    axis: str
+
+    @property
+    def identity(self) -> Compared:
+        claim = self.claim
+        runs = [(arm.plan.record_name, arm.seeds) for arm in self.arms or self.panels[0].arms]
+        limit = claim.side, claim.limit, claim.relative
+        return claim.measure.of, *sorted(claim.options.items()), *limit, self.axis, *runs
+
+    def numbers(self, finding: Finding) -> Compared:
+        plain = self._replace(claim=replace(self.claim, options={}))
+        how = "times" if "×" in finding.measured else self.claim.measure.of
+        found = re.findall(
+            r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured
+        )
+        return how, *plain.identity[5:], *found, len(found) or finding
+
+    @property
+    def untested(self) -> str:
+        """Why the claim does not count here, whatever was measured; "" if it counts."""
+        if self.claim.certain:
+            return CERTAIN
+        if self.panels[0].setting.learning_rates:
+            return "at tuned rates"
+        return "not tested" if self.claim.data and not self.panels[0].setting.real else ""
+
+
+def _comparisons(claims: Sequence[Claim], panels: Sequence[Panel]) -> Iterator[_Comparison]:
     """Yield claims with panels, arms and axis; claims of the same arms take turns at each axis."""
     every = [(panel,) for panel in panels]
     if any(claim.across for claim in claims):
@@ -201,31 +221,7 @@ def _comparisons(
                     for row in (row for row in rows if axis in row.axes):
                         label = pair[0].label if pair else ""
                         if re.search(row.only, f"{these[0].title}: {label}"):
-                            yield row, these, pair, axis
-
-
-def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str) -> Compared:
-    runs = [(arm.plan.record_name, arm.seeds) for arm in arms or panels[0].arms]
-    limit = claim.side, claim.limit, claim.relative
-    return claim.measure.of, *sorted(claim.options.items()), *limit, axis, *runs
-
-
-def _numbers(
-    claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
-) -> Compared:
-    runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
-    how = "times" if "×" in finding.measured else claim.measure.of
-    found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)
-    return how, *runs, *found, len(found) or finding
-
-
-def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
-    """Return why a claim does not count in panels, whatever was measured; "" if it counts."""
-    if claim.certain:
-        return CERTAIN
-    if panels[0].setting.learning_rates:
-        return "at tuned rates"
-    return "not tested" if claim.data and not panels[0].setting.real else ""
+                            yield _Comparison(row, these, pair, axis)
 
 
 def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> list[Sequence[Arm]]:
@@ -243,10 +239,8 @@ def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> li
     return [(arm, keyed[name]) for arm, name in names if name in keyed]
 
 
-def _judged(
-    claim: Claim, panels: Sequence[Panel], pair: Sequence[Arm], axis: str, first: Panel
-) -> Iterator[Judged]:
-    panel = panels[0]
+def _judged(one: _Comparison, first: Panel) -> Finding | None:
+    (claim, panels, pair, axis), panel = one, one.panels[0]
     labels = [arm.label for arm in pair] or [""]
     sides = [(each, arm.key) for each, arm in zip((panel, panels[-1]), pair, strict=False)]
     frames = [each[key] for each, key in sides]
@@ -257,11 +251,11 @@ def _judged(
         else:
             (axis,) = measures.timed((axis,), pd.concat(frames) if frames else panel.runs)
         if axis in claim.axes:
-            return  # seconds that do not compare, of a claim that is judged by cost as well
+            return None  # seconds that do not compare, of a claim that is judged by cost as well
     case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis, first)
     answer = claim.measure.of(case, **claim.options)
     if answer is None:
-        return
+        return None
     aside = next(filter(None, (each.gate_shut(key) for each, key in sides)), "")
     method, _, share = labels[0].partition(" ")
     names = {"axis": AXIS_WORDS[axis], "method": method, "share": share, "panels": panels}
@@ -271,7 +265,7 @@ def _judged(
         limit = min(limit * queries.final(case.theirs).mean(), MOST)
     text = title + claim.text.format(*labels, **names)
     finding = _finding(claim, text, answer, limit, **names)
-    yield claim.of, replace(finding, aside=aside or _untested(claim, panels) or finding.aside)
+    return replace(finding, aside=aside or one.untested or finding.aside)
 
 
 def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any) -> Finding:
@@ -326,7 +320,7 @@ def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict | str, str]:
     """Return whether logarithms of how many times sooner something is are above 0, in words."""
     if not len(ratios):
         return NOTHING, ""
-    found = estimate([*ratios])
+    found = measures.over_seeds(ratios)
     low, high = math.exp(found.low), math.exp(found.high)
     interval = "" if math.isnan(found.half_width) else f" ({low:.2f} to {high:.2f})"
     return is_above(found), f"{math.exp(found.mean):.2f}× as fast {where}{interval}"

@@ -64,7 +64,6 @@ def sheet(
 def side_by_side(
     evidence: Evidence, draw: Callable[[Axes, Panel], object], height: float = HEIGHT
 ) -> Drawing:
-    """Draw the panels in rows of two."""
     cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
     return sheet(evidence, in_pairs(cells), height=height)
 
@@ -136,7 +135,6 @@ def draw_bars(
 
 
 def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) -> None:
-    """Draw training images in two rows, each with the name of its class."""
     side, columns = data.image_size, (len(indices) + 1) // 2
     across, down = round((1 + _GAP) * side), round((1 + _GAP + _NAME) * side)
     canvas = torch.full((2 * down, columns * across, 3), 255, dtype=torch.uint8)
@@ -180,7 +178,6 @@ def caption(
 
 
 def describe(panel: Panel) -> str:
-    """Say data, net, length and selectivity of a panel."""
     setting, recipe = panel.setting, panel.setting.recipe
     amount = "all" if setting.limit is None else f"{setting.limit:,}"
     real = setting.title.startswith(setting.published.data)

@@ -42,7 +42,6 @@ class Figure:
         return [each for each in self.timed(scale) if not scale.arms and scale.has(each.recipe)]
 
     def needs(self, scale: Scale) -> bool:
-        """Return whether it has something to train or to time at a scale."""
         return bool(self.panels(scale) or self.timings(scale))
 
     def form(self, scale: Scale) -> str:
@@ -69,7 +68,6 @@ class Figure:
 
 
 def by_panel(table: Callable[[Panel], Table]) -> Callable[[Evidence], Sequence[Table]]:
-    """Return a function that makes a table of each panel."""
     return lambda evidence: [table(panel) for panel in evidence.panels]
 
 

@@ -69,7 +69,6 @@ class Panel:
         return same and [*self[key].error] == [*self["traditional"].error]
 
     def only(self, arms: Iterable[Arm]) -> "Panel":
-        """Return the panel with some of its arms."""
         keys = {arm.key: arm for arm in arms}
         return replace(self, arms=(*keys.values(),), runs=self.runs[self.runs.key.isin(keys)])
 
@@ -91,7 +90,6 @@ class Panel:
 
     @property
     def images(self) -> LabData:
-        """The data set of the panel's runs."""
         return load_data(self.setting.recipe.data, root=self.root, limit=self.setting.limit)
 
 
@@ -128,7 +126,6 @@ def paired(difference: pd.Series) -> Estimate:
 
 
 def final_difference(mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
-    """Return how much higher an arm ends than another, seed by seed."""
     return paired(queries.final(mine) - queries.final(theirs))
 
 
@@ -239,7 +236,6 @@ def observed(runs: pd.DataFrame, probe: type[Probe]) -> pd.DataFrame:
 
 
 def picked(rows: pd.DataFrame, pick: Pick) -> pd.Series:
-    """Return one number of each row."""
     return pd.Series([pick(row) for row in rows.itertuples()], index=rows.index, dtype=float)
 
 
@@ -266,7 +262,6 @@ def seen_last(runs: pd.DataFrame, probe: type[Probe], key: str) -> dict[int, Ten
 
 
 def mean_over(runs: pd.DataFrame, probe: type[Probe], key: str) -> Float64[Tensor, " example"]:
-    """Return the same, averaged over seeds."""
     return torch.stack([*seen_last(runs, probe, key).values()]).double().mean(0)
 
 

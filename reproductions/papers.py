@@ -50,7 +50,6 @@ class PaperOrder(training.Order):
 
     @property
     def folder(self) -> Path:
-        """The folder of the records."""
         return self.records_in or self.out / RUNS / self.scale.name
 
     def plans_of(self, arm: Arm) -> list[RunConfig]:
@@ -106,7 +105,6 @@ class PaperOrder(training.Order):
         return {str(name): own for name, own in counted(frame_of(runs)).groupby("run")}
 
     def has(self, job: training.Job) -> bool:
-        """Return whether a job is on record, finished, with what its probes saw."""
         if isinstance(job, StepTiming):
             return training.is_done(job, self.folder)
         run = self.records.get(job.record_name)
@@ -141,7 +139,6 @@ def committed(folder: Path) -> PaperOrder:
 
 
 def figures_at(scale: Scale) -> list[Figure]:
-    """Return the figures of a scale."""
     names = FIGURES if scale.figures is None else scale.figures
     return [figure for figure in FIGURES.values() if figure.name in names and figure.needs(scale)]
 
@@ -179,7 +176,6 @@ def limited(
 
 
 def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Print the runs of each figure, how many are on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
     absent = training.absent_data(every, order.root)
     done = {job.record_name: job for job in every if training.is_done(job, folder)}
@@ -311,7 +307,6 @@ def section(
     *,
     pictured: bool,
 ) -> str:
-    """Return the section of a figure, in Markdown."""
     said, scale = figure.reported, evidence.scale
     source = f"Source: {said.source.title}, {said.place}. Scale: {scale.name}."
     lines = [f"## {figure.name}: {said.title}", "", source, ""]

@@ -72,13 +72,6 @@ class Setting:
         return 1.0 / self.recipe.epochs
 
     @property
-    def length(self) -> Budget:
-        """The length of every run."""
-        if self.hours is not None:
-            return Budget("seconds", 3600 * self.hours)
-        return Budget("epochs", float(self.recipe.epochs))
-
-    @property
     def real(self) -> bool:
         """Whether the runs train on the data set of the source."""
         data = self.recipe.data.removesuffix("-extra").replace("-", "")
@@ -87,30 +80,29 @@ class Setting:
     @property
     def changes(self) -> dict[str, str]:
         """The differences from the source's setting, in words, by name."""
-        source, recipe, found = self.published, self.recipe, {}
-        if not self.real:
-            name = self.title.partition(",")[0]
-            name = self.title if name == source.data else name
-            found["data"] = f"{name} instead of {source.data}"
-        ours = self.limit or EXAMPLES.get(recipe.data, 0)
-        for name, mine, theirs, words in (
-            ("net", recipe.model, source.model, "{} instead of {}"),
+        source, recipe = self.published, self.recipe
+        plain, falls = "{} instead of {}", "a learning rate that falls instead of a {1} one"
+        name = self.title.partition(",")[0]
+        data = self.title if name == source.data else name
+        examples = self.limit or EXAMPLES.get(recipe.data, 0)
+        momenta = {True: "Nesterov's momentum", False: "plain momentum", None: None}
+        cutout = None if recipe.augmentation.cutout else source.cutout or None
+        rows = (
+            ("data", data, None if self.real else source.data, plain),
+            ("net", recipe.model, source.model, plain),
             ("epochs", recipe.epochs, source.epochs, "{} epochs instead of {}"),
-            ("examples", ours, source.examples, "{:,} examples instead of {:,}"),
+            ("examples", examples, source.examples, "{:,} examples instead of {:,}"),
             ("batch size", recipe.batch_size, source.batch_size, "batches of {} instead of {}"),
-        ):
-            if theirs not in (None, mine):
-                found[name] = words.format(mine, theirs)
-        if source.cutout and not recipe.augmentation.cutout:
-            found["cutout"] = f"no cutout instead of {source.cutout} pixels"
-        if source.rates not in (None, recipe.rates):
-            found["schedule"] = f"a learning rate that falls instead of a {source.rates} one"
-        if source.nesterov not in (None, recipe.nesterov):
-            names = {True: "Nesterov's momentum", False: "plain momentum"}
-            found["momentum"] = f"{names[recipe.nesterov]} instead of {names[source.nesterov]}"
-        if recipe.precision is not Precision.FP32:
-            found["precision"] = f"{recipe.precision} instead of {Precision.FP32}"
-        return found
+            ("cutout", "no cutout", cutout, "{} instead of {} pixels"),
+            ("schedule", recipe.rates, source.rates, falls),
+            ("momentum", momenta[recipe.nesterov], momenta[source.nesterov], plain),
+            ("precision", recipe.precision, Precision.FP32, plain),
+        )
+        return {
+            what: words.format(mine, theirs)
+            for what, mine, theirs, words in rows
+            if theirs not in (None, mine)
+        }
 
 
 @dataclass(frozen=True)
@@ -149,7 +141,6 @@ class Scale:
         return " on ".join(", ".join(names) for names in (self.arms, self.only) if names)
 
     def has(self, recipe: Recipe) -> bool:
-        """Return whether the data of a recipe are asked for."""
         return not self.only or recipe.data in self.only
 
     def ending_after(self, hours: float | None) -> "Scale":
@@ -172,7 +163,6 @@ class Scale:
 
 
 def changed(setting: Setting, **recipe: Any) -> Setting:
-    """Return a setting with some fields of its recipe changed."""
     return replace(setting, recipe=replace(setting.recipe, **recipe))
 
 
@@ -201,8 +191,12 @@ def plan(
     stale: int = STALE,
     noise: float = 0.0,
     recipe: Recipe | None = None,
+    probes: Sequence[Probe] = (),
 ) -> RunConfig:
     """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin."""
+    length = Budget("epochs", float(setting.recipe.epochs))
+    if setting.hours is not None:
+        length = Budget("seconds", 3600 * setting.hours)
     return RunConfig(
         recipe=recipe or setting.recipe,
         arm=arm,
@@ -214,16 +208,16 @@ def plan(
             stale=max(2, stale),  # ignored by arms that do not remember scores
         ),
         seed=0,
-        length=setting.length,
+        length=length,
         lr_follows=ScheduleBasis.RUN if setting.hours is None else ScheduleBasis.CANDIDATES,
         evaluations=setting.evaluations,
         limit=setting.limit,
         composition=Composition(noise=noise),
+        probes=tuple(probes),
     )
 
 
 def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return a strategy by its key; the options are those of `plan`."""
     if key in SHORTENED:
         (share, dash), name = SHORTENED[key], BASELINE
         label = f"Traditional, shortened to {percent(share)}" if share else "Traditional, shortened"
@@ -248,11 +242,6 @@ def cost_of_sb(setting: Setting) -> float:
     return cost_of(selective, epochs * setting.warmup + setting.rate * selective)
 
 
-def probed(arm: Arm, *probes: Probe) -> Arm:
-    """Return an arm whose runs are probed."""
-    return replace(arm, plan=replace(arm.plan, probes=probes))
-
-
 def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
     """Return arms under names, colours and dashes of their own."""
     both = zip(arms, cycle(STYLES), strict=False)
@@ -260,7 +249,6 @@ def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
 
 
 def styled(label: str, key: str, run: RunConfig, *, dash: str = "solid") -> Arm:
-    """Return an arm in the colour of its strategy."""
     name = "kath18" if run.arm.startswith("kath18") else run.arm
     colour, width = strategy_colours([name])[name], 2.4 if name == BASELINE else 2.0
     return Arm(label, run, Style(colour, dash, width), key)

@@ -105,7 +105,6 @@ class Rows(IterableDataset[Any]):
         return 0.0 if self.endless else self.count / len(self.labels)
 
     def given(self, inputs: Tensor) -> Tensor:
-        """Return inputs as the net takes them."""
         if self.endless:
             return inputs / 255
         return inputs if inputs.is_floating_point() else inputs.long()

@@ -59,13 +59,11 @@ class StepTiming:
 
     @property
     def record_name(self) -> str:
-        """The file name of the times."""
         key = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()[:8]
         model = re.sub(r"[^A-Za-z0-9._-]+", "_", self.recipe.model)[:60]
         return f"step-{model}-{key}.json"
 
     def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
-        """Time steps in rounds, and record the medians."""
         device = torch.device(self.device)
         rounds = time_steps(
             make_workload(self.recipe, rate=1 / 3, device=device, root=root), ROUNDS

@@ -63,7 +63,6 @@ class Tuned:
 
     @property
     def error(self) -> float:
-        """The lowest mean error."""
         return self.errors[self.rate]
 
     @property
@@ -111,12 +110,10 @@ class Workload:
 
     @property
     def column(self) -> str:
-        """The column of the lab's frame that holds the error."""
         return UNITS[self.unit][0]
 
     @property
     def scale(self) -> float:
-        """The factor from the column to the unit."""
         return UNITS[self.unit][1]
 
     @property
@@ -228,7 +225,6 @@ class Stage:
     arms: tuple[str, ...]  # those that are compared
 
     def seeds(self, count: int) -> range:
-        """Return so many seeds."""
         return range(self.first_seed, self.first_seed + count)
 
 

@@ -52,13 +52,11 @@ class Results:
         return {length: rival for length, rival in found.items() if rival}
 
     def on_shared_seeds(self) -> "Results":
-        """Return the results with only the seeds that all strategies have."""
         seeds = set.intersection(*self.runs.groupby("arm").seed.agg(set))
         return replace(self, runs=self.runs[self.runs.seed.isin(seeds)])
 
     @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:
-        """Return the runs of a strategy at a length."""
         if arm == protocol.THINNED:
             cells = [(each, Budget("cost", length)) for each in protocol.THINNINGS]
             known = {cell[0]: self.rates[cell].error for cell in cells if cell in self.rates}
@@ -76,7 +74,6 @@ class Results:
 
     @cache  # noqa: B019 - results live as long as the program
     def ends(self, arm: str, length: float) -> pd.Series:
-        """Return the final errors of a strategy at a length, by seed."""
         return queries.final(self.of(arm, length), self.workload.column)
 
     def error(self, arm: str, length: float) -> Estimate:
@@ -171,7 +168,6 @@ class Judged:
 
     @property
     def title(self) -> str:
-        """The name of the job in tables."""
         return f"{self.results.workload.title} at {self.length:g}"
 
 

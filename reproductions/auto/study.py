@@ -115,7 +115,6 @@ POINTS = "%"  # the unit of an error
 
 
 def compose(results: Sequence[Results]) -> str:
-    """Return the records of a stage, in Markdown."""
     shown = [each for each in results if len(each.runs)]
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
@@ -174,7 +173,6 @@ def by_kind(results: Sequence[Results]) -> Table:
 
 
 def counts(results: Sequence[Results]) -> Table:
-    """Return in how many jobs each strategy gains, is level and loses."""
     rows = [(_short(arm), *tallied(results, arm)) for arm in _arms(results)]
     return Table(("strategy", *HEAD), rows, "Jobs in which each strategy gains, is level and loses")
 
@@ -237,7 +235,6 @@ def adds_up(results: Sequence[Results]) -> Table:
 
 
 def made_of(results: Sequence[Results]) -> str:
-    """Return the number of runs, their seeds and code, and where and how long they ran."""
     tuning, ran = pd.concat([r.tuning for r in results]), pd.concat([r.runs for r in results])
     runs = pd.concat([tuning, ran])
     missing = sum(each.missing for each in results)

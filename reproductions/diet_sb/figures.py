@@ -70,10 +70,10 @@ _FEW = (0.5, 0.75, 0.9)
 _REMARKED = {"random": _FEW, "sb": _FEW, "el2n": (0.25, 0.5), "diet": (0.5, 0.625)}
 
 
-def _arm(method: str, dropped: float, setting: Setting) -> Arm:
+def _arm(method: str, dropped: float, setting: Setting, **options: Any) -> Arm:
     first = {"el2n": dropped, "diet": PRUNED_FIRST}.get(method, 0.0)
     name, arm, dash = METHODS[method]
-    run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first))
+    run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first), **options)
     if first:
         run = replace(run, settings=replace(run.settings, keep=1 - first, young=EARLY))
     share = f"{100 * dropped:g}"
@@ -85,8 +85,8 @@ def _panel(setting: Setting, shares: Mapping[str, Sequence[float]]) -> Panel:
     return Panel(setting.title, setting, (_baseline(setting), *arms))
 
 
-def _baseline(setting: Setting) -> Arm:
-    return replace(settings.make_arm(queries.BASELINE, setting), label="Baseline")
+def _baseline(setting: Setting, **options: Any) -> Arm:
+    return replace(settings.make_arm(queries.BASELINE, setting, **options), label="Baseline")
 
 
 def _seven(scale: Scale) -> Sequence[Panel]:
@@ -97,7 +97,7 @@ def _seven(scale: Scale) -> Sequence[Panel]:
 
 def _chosen(scale: Scale) -> Sequence[Panel]:
     setting = scale.pruned
-    ours = settings.probed(_arm("sb", 0.5, setting), Selections())
+    ours = _arm("sb", 0.5, setting, probes=[Selections()])
     epochs = max(2, round(EARLY * setting.recipe.epochs))  # one would be all warm-up
     young = settings.changed(setting, epochs=epochs)
     young = replace(young, title=f"{setting.title}, young", evaluations=1)
@@ -105,8 +105,7 @@ def _chosen(scale: Scale) -> Sequence[Panel]:
 
 
 def _scored(setting: Setting) -> Panel:
-    arm = settings.probed(_baseline(setting), El2nRanks())
-    return Panel(setting.title, setting, (arm,))
+    return Panel(setting.title, setting, (_baseline(setting, probes=[El2nRanks()]),))
 
 
 # Time per epoch, and accuracy
@@ -332,7 +331,6 @@ def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
 
 
 def classes_table(evidence: Evidence) -> Sequence[Table]:
-    """List the classes that are most left out, and the least."""
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     ends = [*order[:LISTED], *order[LISTED:][-LISTED:]]
     rows = [(names[place], *(with_interval(own[place]) for own in left.values())) for place in ends]
@@ -374,11 +372,6 @@ def _beyond_chance(case: Case, share: float) -> Estimate:
     return estimate([measures.overlap(*pair, share) - 100 * share for pair in pairs])
 
 
-def _alike(case: Case) -> Estimate:
-    by_sb, by_el2n = _left_out(*case.panels).values()
-    return paired(by_sb.corrwith(by_el2n, axis=1))
-
-
 MEASURES = {
     "accuracy": Measure(
         lambda case: measures.final_difference(case.theirs, case.mine), "points of accuracy"
@@ -393,7 +386,10 @@ MEASURES = {
         lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
     ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
-    "correlation over classes": Measure(_alike, "correlation over classes"),
+    "correlation over classes": Measure(
+        lambda case: paired(pd.DataFrame.corrwith(*_left_out(*case.panels).values(), axis=1)),
+        "correlation over classes",
+    ),
 }
 _ACCURACY: dict[str, Any] = {"tables": by_panel(_accuracies_table)}
 _ACCURACY["draw"] = partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)

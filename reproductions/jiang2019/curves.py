@@ -37,20 +37,19 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     Seconds are drawn for arms that were timed side by side, if these are more than half. `marked`
     figures, as 6 and 7, have the final error beside each line, and the targets of table 1 as lines.
     """
-    said = list[str]()
+    said, time = list[str](), clock(evidence.runs)
     if any(len(panel.arms) > _CROWD for panel in evidence.panels):
         said.append("Only the table has all lengths of Traditional and all ages of losses.")
-    mostly = any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels)
-    timed = clock(evidence.runs) == "seconds"
-    if mostly and "seconds" in axes:
-        axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
-        if any(len(panel.timed.arms) < len(panel.arms) for panel in evidence.panels):
+    shares = [len(panel.timed.arms) / len(panel.arms) for panel in evidence.panels]
+    shown = [axis for axis in axes if axis != "seconds"]
+    if "seconds" in axes and max(shares) > 1 / 2:
+        shown = [time if axis == "seconds" else axis for axis in axes]
+        if min(shares) < 1:
             said.append("Seconds are shown of strategies that were timed side by side.")
-    cells = _by_axis(
-        evidence, [axis for axis in axes if axis != "seconds"], partial(_draw, marked=marked)
-    )
-    look: dict[str, Any] = {"width": _MARKED if marked else drawing.WIDTH, "timed": timed}
-    return drawing.sheet(evidence, cells, " ".join(said), lines=_lines(evidence), **look)
+    cells = _by_axis(evidence, shown, partial(_draw, marked=marked))
+    look: dict[str, Any] = {"width": _MARKED if marked else drawing.WIDTH}
+    look |= {"timed": time == "seconds", "lines": _lines(evidence)}
+    return drawing.sheet(evidence, cells, " ".join(said), **look)
 
 
 def _by_axis(
@@ -133,7 +132,6 @@ def _lines(evidence: Evidence) -> list[int]:
 
 
 def draw_poster(evidence: Evidence) -> Drawing:
-    """Draw error and loss against images backpropagated, with the share that each filtered."""
     evidence = filtered_named(evidence)
     drawn = [partial(_draw, panel=panel, axis="trained") for panel in evidence.panels]
     rows = [
@@ -263,7 +261,6 @@ def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_front(evidence: Evidence) -> Drawing:
-    """Draw all evaluations, and the front."""
     along = measures.timed(TIME, evidence.runs)
     return drawing.sheet(evidence, _by_axis(evidence, along, _draw_front), timed="seconds" in along)
 
@@ -294,7 +291,6 @@ def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool)
 
 
 def front_table(panel: Panel) -> Table:
-    """List the share of the front that each family makes up."""
     rows, along, kept = [], measures.timed(TIME, panel.runs), _compared(panel)
     for key in MARKS:
         every, own = (

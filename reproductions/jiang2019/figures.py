@@ -12,7 +12,7 @@ from reproductions.figures import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
 from reproductions.jiang2019.scales import OTHER_NETS, TUNED
 from reproductions.measures import Panel
-from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
+from reproductions.settings import Arm, Published, Scale, Setting, make_arm, variants
 from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import percent
@@ -54,11 +54,8 @@ def _inside(scale: Scale) -> Sequence[Setting]:
 
 
 def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
-    def lineup(setting: Setting) -> list[Arm]:
-        arms = [make_arm(key, setting, **options) for key in keys]
-        return [probed(each, probe) for each in arms] if probe else arms
-
-    return lineup
+    seen = (probe,) if probe else ()
+    return lambda setting: [make_arm(key, setting, probes=seen, **options) for key in keys]
 
 
 def _everyone(scale: Scale) -> Sequence[Panel]:

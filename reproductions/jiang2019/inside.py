@@ -8,11 +8,12 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 from torch import Tensor
 
 from reproductions import drawing, measures, probes
@@ -24,33 +25,30 @@ from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, in_words, percent, with_interval
 
 # Figure 2: the easiest and the hardest images
-SHOWN = 10  # images of each kind
+_ENDS, SHOWN = {"easiest": 1, "hardest": -1}, 10  # images of each kind
 TENTH = 0.1  # of the examples, by which seeds are compared
 
 
 def draw_easiest(evidence: Evidence) -> Drawing:
-    """Show the images whose losses rank lowest, and those whose losses rank highest."""
-
-    def draw(axes: Axes, panel: Panel, name: str, step: int) -> None:
-        shown = easiest_first(panel)[::step][:SHOWN]
+    def draw(axes: Axes, panel: Panel, name: str, sign: int) -> None:
+        shown = _easiest_first(panel)[::sign][:SHOWN]
         drawing.draw_images(axes, panel.images, shown, f"{panel.title}, {name}")
 
     lists: list[list[drawing.Cell]] = [
-        [partial(draw, panel=panel, name=name, step=step) for panel in evidence.panels]
-        for name, step in (("easiest", 1), ("hardest", -1))
+        [partial(draw, panel=panel, name=name, sign=sign) for panel in evidence.panels]
+        for name, sign in _ENDS.items()
     ]
     return drawing.sheet(evidence, lists, height=1.75)
 
 
-def easiest_first(panel: Panel) -> list[int]:
-    """Return the images from the easiest to the hardest."""
+def _easiest_first(panel: Panel) -> list[int]:
     return measures.mean_over(panel.runs, probes.LossRanks, "ranks").argsort(stable=True).tolist()
 
 
 def easiest_table(panel: Panel) -> Table:
-    """List number and class of the five easiest images, and of the five hardest."""
-    data, order, rows = panel.images, easiest_first(panel), []
-    for name, sign, indices in (("easiest", 1, order[:5]), ("hardest", -1, order[::-1][:5])):
+    data, rows = panel.images, []
+    for name, sign in _ENDS.items():
+        indices = _easiest_first(panel)[::sign][:5]
         images = [f"{index} {data.class_names[int(data.train_labels[index])]}" for index in indices]
         rows.append((name, *images, with_interval(shared(panel, sign))))
     title = f"{panel.title}: number and class of the first five"
@@ -84,7 +82,6 @@ _FLOOR = 1e-4  # lower losses are drawn here
 
 
 def losses_table(panel: Panel) -> Table:
-    """List the losses below which several shares of the examples are."""
     shares = (10, 25, 50, 75, 90)
     seen = {name: _quantiles_at(panel, moment) for name, moment in _MOMENTS.items()}
     rows = [(name, *(_at_share(each, share) for share in shares)) for name, each in seen.items()]
@@ -92,7 +89,6 @@ def losses_table(panel: Panel) -> Table:
 
 
 def odds_by_loss_table(panel: Panel) -> Table:
-    """List the odds of three losses."""
     losses, rows = _quantiles_at(panel, 0.5), []
     for share in (10, 50, 90):
         odds = [percent((share / 100) ** beta) for beta in _BETAS]
@@ -118,19 +114,17 @@ def _draw_quantiles(
     def draw(axes: Axes, panel: Panel) -> None:
         lines: list[drawing.Line] = []
         for (name, moment, beta), style in zip(moments, STYLES, strict=False):
-            losses = _quantiles_at(panel, moment)
-            odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
-            curve = measures.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
-            lines.append((name, style, curve))
+            losses = [max(loss, _FLOOR) for loss in _quantiles_at(panel, moment)]
+            odds = [100 * share**beta for share in np.linspace(0, 1, len(losses))]
+            lines.append((name, style, measures.curve_at(losses, [odds])))
         drawing.draw_lines(axes, lines, named=True)
-        axes.set(xscale="log", ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
+        look: dict[str, Any] = {"xscale": "log", "ylim": (0, 103), "legend": "lower right"}
+        drawing.finish(axes, panel.title, xlabel="cross-entropy loss", ylabel=label, **look)
         # Where losses span about a decade, powers of ten alone would be one label, or none.
         low, high = axes.get_xlim()
-        subs = (1.0, 2.0, 3.0, 5.0) if high < 1000 * low else (1.0,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if high < 1000 * low else (1,)))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
-        drawing.finish(axes, panel.title, legend="lower right")
 
     return drawing.side_by_side(evidence, draw)
 
@@ -149,8 +143,6 @@ _KINDS = {"high-loss": "solid", "random": "dash"}
 
 
 def draw_gradients(evidence: Evidence) -> Drawing:
-    """Draw cosine and equal signs of each kept share, over epochs."""
-
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         (label, most), epochs, lines = _MEASURED[key], panel.setting.recipe.epochs, []
         for (place, share), (kind, dash) in product(enumerate(probes.KEPT), _KINDS.items()):
@@ -173,50 +165,45 @@ def draw_gradients(evidence: Evidence) -> Drawing:
 
 
 def gradients_table(panel: Panel) -> Table:
-    """List the numbers of the first three evaluations and of the last one."""
-    seen = observed(panel.runs, probes.BatchGradients).groupby("seed")
-    seeds = [own.reset_index() for _, own in seen]
-    moments = dict.fromkeys([*range(len(seeds[0]))[:3], len(seeds[0]) - 1])
-    rows = []
+    seen, rows = observed(panel.runs, probes.BatchGradients), []
+    progress = [*dict.fromkeys(seen.progress)]
+    moments = dict.fromkeys([*progress[:3], progress[-1]])
     for key, (label, _) in _MEASURED.items():
         for (place, share), kind in product(enumerate(probes.KEPT), _KINDS):
-            each = pd.DataFrame([measures.picked(own, _part(key, kind, place)) for own in seeds])
-            cells = (mean_of(each[moment]) for moment in moments)
+            each = measures.picked(seen, _part(key, kind, place))
+            cells = (mean_of(each[seen.progress == moment]) for moment in moments)
             rows.append((f"{label}: {percent(share)}, {kind}", *cells))
-    epochs = panel.setting.recipe.epochs * seeds[0].progress[list(moments)]
-    return Table(("part of the batch", *(f"epoch {at:.1f}" for at in epochs)), rows, panel.title)
+    epochs = (f"epoch {panel.setting.recipe.epochs * moment:.1f}" for moment in moments)
+    return Table(("part of the batch", *epochs), rows, panel.title)
 
 
 def _part(key: str, kind: str, place: int) -> measures.Pick:
     return lambda seen: getattr(seen, key)[kind][place]
 
 
-def _after_the_first_epoch(case: Case, key: str, kind: str, place: int) -> pd.Series:
+def _from_first(case: Case, key: str, kind: str, place: int) -> pd.Series:
     since = FIRST / case.panel.setting.recipe.epochs
     return measures.over_training(case.mine, probes.BatchGradients, _part(key, kind, place), since)
 
 
 def _ahead(case: Case, key: str, place: int) -> Estimate:
-    high, random = (_after_the_first_epoch(case, key, kind, place) for kind in _KINDS)
-    return over_seeds(high - random)
+    return over_seeds(
+        _from_first(case, key, "high-loss", place) - _from_first(case, key, "random", place)
+    )
 
 
 def norms_table(panel: Panel) -> Table:
-    """List how losses and gradient norms go together at each look."""
-    seen, rows = observed(panel.runs, probes.GradientNorms), []
-    for progress in seen.progress.unique():
-        own = seen[seen.progress == progress]
-        cells = (mean_of(own[key]) for key in ("correlation", "lower_half"))
-        rows.append((f"epoch {panel.setting.recipe.epochs * progress:.1f}", *cells))
+    epochs, rows = panel.setting.recipe.epochs, []
+    for _, own in observed(panel.runs, probes.GradientNorms).groupby("progress"):
+        cells = mean_of(own.correlation), mean_of(own.lower_half)
+        rows.append((f"epoch {epochs * own.progress.iloc[0]:.1f}", *cells))
     head = ("", "correlation of ranks", "share of the lower half of the losses in all norms, %")
     return Table(head, rows, panel.title)
 
 
 def _of_norms(key: str, unit: str) -> Measure:
-    def of(case: Case) -> Estimate:
-        return over_seeds(measures.over_training(case.mine, probes.GradientNorms, attrgetter(key)))
-
-    return Measure(of, f"{unit} over training", signed=False)
+    seen = partial(measures.over_training, probe=probes.GradientNorms, pick=attrgetter(key))
+    return Measure(lambda case: over_seeds(seen(case.mine)), f"{unit} over training", signed=False)
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
@@ -256,8 +243,6 @@ def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
 
 
 def percentiles_table(panel: Panel, *, key: str) -> Table:
-    """List confidence or accuracy of the harder examples and of the easier ones."""
-
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         means = {name: mean_of(_of_percentiles(runs, key, part)) for name, part in _PARTS.items()}
         return {
@@ -307,7 +292,6 @@ _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selecti
 
 
 def draw_odds(evidence: Evidence) -> Drawing:
-    """Draw the odds of five examples, where nothing is selected and where SB selects."""
     firsts = (replace(p, runs=p.runs[p.runs.seed == p.runs.seed.min()]) for p in evidence.panels)
     one = replace(evidence, panels=tuple(firsts))
 
@@ -335,7 +319,6 @@ def draw_odds(evidence: Evidence) -> Drawing:
 
 
 def odds_table(panel: Panel) -> Table:
-    """List how far ranks move."""
     rows = [(_TITLES[arm.key], mean_of(_moved(panel[arm.key]))) for arm in panel.arms]
     title = f"{panel.title}, {percent(panel.setting.rate)} selectivity, all examples"
     return Table(("", "percentiles that a loss's rank moves between evaluations"), rows, title)
@@ -352,7 +335,7 @@ MEASURES = {
     ),
     "ahead of random": Measure(_ahead),
     "signs kept": Measure(
-        lambda case: over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0)),
+        lambda case: over_seeds(_from_first(case, "sign", "high-loss", 0)),
         f"% of equal signs from epoch {FIRST} on",
         signed=False,
     ),
