@@ -139,8 +139,8 @@ def committed(folder: Path) -> PaperOrder:
 
 
 def figures_at(scale: Scale) -> list[Figure]:
-    names = FIGURES if scale.figures is None else scale.figures
-    return [figure for figure in FIGURES.values() if figure.name in names and figure.needs(scale)]
+    named = [FIGURES[name] for name in FIGURES if name in (scale.figures or FIGURES)]
+    return [figure for figure in named if figure.needs(scale)]
 
 
 def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:

@@ -110,30 +110,20 @@ class Scale:
     """The settings of each group of figures."""
 
     name: str
-    main: tuple[Setting, ...]  # of the comparisons of strategies
-    inside: Setting  # whose losses and gradients are probed
-    redundant: Setting  # whose time figure 1 takes apart
-    noisy: Setting  # of the runs with flipped labels
-    rated: tuple[Setting, ...]  # trained with several learning rates, or with the best of them
-    swept: tuple[Setting, ...]  # of figure 14: strategies, selectivities and schedules combined
+    groups: Mapping[str, tuple[Setting, ...]]  # by the names that `scales.toml` explains
     sweep: tuple[float, ...]  # the selectivities of figure 14
-    batches: tuple[Setting, ...]  # one data set with several batch sizes
-    nets: tuple[Setting, ...]  # one data set with several nets
-    poster: tuple[Setting, ...]  # of the Selective-Backprop poster
-    timed: tuple[Recipe, ...]  # recipes whose steps are timed
-    pruned: Setting  # of the Diet-SB poster
-    scored: tuple[Setting, Setting]  # two nets early in training whose EL2N scores are compared
-    remarked: Setting | None = None  # of the other data set of the Diet-SB poster
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
     controls: tuple[str, ...] = ()  # of those that are compared only at learning rates of their own
-    gated: tuple[Setting, ...] = ()  # in which the gate of Kath18 opens, if in others it does not
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     seeds: tuple[int, ...] = ()  # the seeds of runs, in order of use; () for 0, 1, 2 …
-    figures: tuple[str, ...] | None = None  # by name; None for all
+    figures: tuple[str, ...] = ()  # by name; () for all
     jobs: int | None = None  # runs at a time by default; None: as many as there is room for
     arms: tuple[str, ...] = ()  # the strategies that are asked for, by `Arm.strategy`; () for all
     only: tuple[str, ...] = ()  # the data sets that are asked for; () for all
+
+    def __getitem__(self, group: str) -> tuple[Setting, ...]:
+        return self.groups[group]
 
     @property
     def part(self) -> str:
@@ -154,12 +144,8 @@ class Scale:
         return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
     def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
-        def new(found: Any) -> Any:
-            if isinstance(found, tuple):
-                return tuple(map(new, found))
-            return change(found) if isinstance(found, Setting) else found
-
-        return replace(self, **{k: new(own) for k, own in vars(self).items() if k not in kept})
+        new = {k: tuple(map(change, own)) for k, own in self.groups.items() if k not in kept}
+        return replace(self, groups={**self.groups, **new})
 
 
 def changed(setting: Setting, **recipe: Any) -> Setting:

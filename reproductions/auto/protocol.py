@@ -42,11 +42,7 @@ ORDER = tuple(dict.fromkeys((OURS, *chain.from_iterable(_LISTS), *RULES)))
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # times the middle rate: the highest rate of the grid; the lowest is its inverse
 TUNING_SEEDS = range(900, 906)  # that nothing else has
-UNITS = {  # a column of the lab's frame, and what it is multiplied by
-    "%": ("error", 1.0),
-    "100 × log-loss": ("test_loss", 100.0),
-    "100 × bits per byte": ("test_loss", 100.0 / math.log(2.0)),  # recorded in nats
-}
+UNITS, MEASURES = _ROWS["units"], _ROWS["measures"]
 Cell = tuple[str, Budget]  # a strategy and a length
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from reproductions.auto import protocol
-from reproductions.auto.protocol import OURS, Cell, Stage, Tuned, Workload
+from reproductions.auto.protocol import MEASURES, OURS, Cell, Stage, Tuned, Workload
 from reproductions.measures import together
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, Side, estimate, holm
@@ -24,12 +24,6 @@ from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
-MEASURES = {  # a column of the lab's frame, and what it is multiplied by
-    "mean error of the classes": ("class_errors", 1.0),
-    "average precision of the rarest, %": ("rare_precision", 100.0),
-    "100 × log-loss": ("test_loss", 100.0),
-    "the same, corrected for the classes' shares": ("corrected_loss", 100.0),
-}
 VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
 _MOST = 300  # seeds of a stage; those of tuning are beyond
 

@@ -11,9 +11,8 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions.auto import protocol
-from reproductions.auto.protocol import NULL, OURS, THINNED, THINNINGS, Stage, Workload
+from reproductions.auto.protocol import MEASURES, NULL, OURS, THINNED, THINNINGS, Stage, Workload
 from reproductions.auto.results import (
-    MEASURES,
     RUNS,
     VERDICTS,
     Judged,
@@ -46,10 +45,12 @@ def run_study(
 
     `only` names the workloads to train, and `arms` the strategies; () stands for all.
     """
-    chosen = replace(stage, workloads=_chosen(stage, only))
+    there = {workload.name: workload for workload in stage.workloads}
+    names = [find_name("workload", name, there, more=" in this stage") for name in only] or there
     asked = {find_name("strategy", arm, stage.arms, more=" in the study") for arm in arms}
     if order.trains:
-        _train(console, chosen, order, [arm for arm in stage.arms if arm in asked] or stage.arms)
+        part = replace(stage, workloads=tuple(there[name] for name in dict.fromkeys(names)))
+        _train(console, part, order, [arm for arm in stage.arms if arm in (asked or stage.arms)])
     seeds = order.seeds if order.trains else None  # None: all on record
     results = read_results(stage, order.out, seeds, order.device)
     shown = [each for each in results if len(each.runs)]
@@ -63,12 +64,6 @@ def run_study(
         file.write(text.encode())
     console.print(counts(shown))
     console.print(f"Open {page}", soft_wrap=True)
-
-
-def _chosen(stage: Stage, only: Sequence[str]) -> tuple[Workload, ...]:
-    there = {workload.name: workload for workload in stage.workloads}
-    names = [find_name("workload", name, there, more=" in this stage") for name in only]
-    return tuple(there[name] for name in dict.fromkeys(names)) or stage.workloads
 
 
 def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) -> None:
@@ -119,8 +114,8 @@ def compose(results: Sequence[Results]) -> str:
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
-        tables = [by_job(shown), added(shown), of_parts(shown), measured(shown)]
-        tables.append(measured(shown, THINNED))
+        tables = by_job(shown), added(shown), of_parts(shown), measured(shown)
+        tables = *tables, measured(shown, THINNED)
         parts += [table.to_markdown().rstrip() for table in tables if table.rows]
         parts.append(made_of(shown))
     return "\n\n".join(parts) + "\n"
@@ -135,45 +130,42 @@ def by_job(results: Sequence[Results]) -> Table:
     skewed = [each for each in results if each.workload.composition.skew]
     come = {job.title: job for job in judged(skewed, gain=Results.gain_as_classes_come)}
     rows = list[tuple[str, ...]]()
-    for each in results:
-        unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
-        for length, rival in each.rivals.items():
-            title = f"{each.workload.title} at {length:g}"
-            best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
-            own = found.get(OURS, {}).get(title)
-            more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
-            cells = (_in_bold(jobs.get(title)) for jobs in found.values())
-            rows.append((f"{title}{unit}", best, *cells, *more))
-    names = map(_short, found)
-    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *names)
+    for title, each, length in _jobs(results):
+        rival, unit = each.rivals[length], each.workload.unit
+        best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
+        own = found.get(OURS, {}).get(title)
+        more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
+        cells = (_in_bold(jobs.get(title)) for jobs in found.values())
+        rows.append((title if unit == POINTS else f"{title}, {unit}", best, *cells, *more))
+    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *map(_short, found))
     head += (f"{OURS}, as classes come", "passes")
     if rows:
         sums = (", ".join(_counted([*jobs.values()])[1:]) for jobs in found.values())
         rows.insert(0, ("jobs: gains, level, loses", "", *sums, "", ""))
-    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    chosen = [[row[place] for place in kept] for row in rows]
+    columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
+    head, *rows = zip(*columns, strict=True) if columns else [head]
     title = f"Final error of the best {BASELINE} training, and gains (bold: more than chance)"
-    return Table([head[place] for place in kept], chosen, title)
+    return Table(head, rows, title)
 
 
 def by_kind(results: Sequence[Results]) -> Table:
     """Return how often `auto` gains, is level and loses, by kind of data; most gains first."""
     there = {job.results.workload for job in judged(results)}
     kinds = {kind: {w for w in there if w.kind == kind} for kind in sorted(w.kind for w in there)}
-    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items()]
+    rows = [(kind, *_tallied(results, among=own)) for kind, own in kinds.items()]
     rows.sort(key=lambda row: -int(row[2]) / int(row[1]))
-    rows.append(("all", *tallied(results)))
+    rows.append(("all", *_tallied(results)))
     if 0 < len(new := {w for w in there if w.is_new}) < len(there):
         name = f"of these, on data not used to develop {OURS}"
-        rows.append((name, *tallied(results, among=new)))
+        rows.append((name, *_tallied(results, among=new)))
     if judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
-        rows.append((name, *tallied(results, NULL)))
+        rows.append((name, *_tallied(results, NULL)))
     return Table(("data", *HEAD), rows, f"What {OURS} gains by kind of data")
 
 
 def counts(results: Sequence[Results]) -> Table:
-    rows = [(_short(arm), *tallied(results, arm)) for arm in _arms(results)]
+    rows = [(_short(arm), *_tallied(results, arm)) for arm in _arms(results)]
     return Table(("strategy", *HEAD), rows, "Jobs in which each strategy gains, is level and loses")
 
 
@@ -185,8 +177,7 @@ def measured(results: Sequence[Results], arm: str = OURS) -> Table:
     ways |= {"error, at equal CPU time": Results.gain_in_time}
     ways |= {name: partial(Results.gain_by, measure=name) for name in MEASURES}
     found = [{job.title: job for job in judged(unequal, arm, way)} for way in ways.values()]
-    titles = [f"{each.workload.title} at {length:g}" for each in unequal for length in each.rivals]
-    rows = [(title, *(_in_bold(jobs.get(title)) for jobs in found)) for title in titles]
+    rows = [(title, *(_in_bold(jobs.get(title)) for jobs in found)) for title, *_ in _jobs(unequal)]
     rows = [row for row in rows if {*row[1:]} != {"–"}]
     head = ("job, at a cost in passes", *ways)
     return Table(head, rows, f"What {arm} changes, by other measures")
@@ -205,16 +196,15 @@ def added(results: Sequence[Results]) -> Table:
 
 def of_parts(results: Sequence[Results]) -> Table:
     """Return by how much each of `PARTS` ends above `auto`, at equal cost."""
-    jobs = [(each, length) for each in results for length in each.rivals]
-    rows = []
+    jobs, rows = _jobs(results), []
     for arm in protocol.PARTS:
-        found = [each.added(arm, length, other=OURS) for each, length in jobs]
+        found = [each.added(arm, length, other=OURS) for _, each, length in jobs]
         if any(each.seeds for each in found):
             marks = ("**" if side in ("lower", "higher") else "" for side in holm(found))
             cells = (with_interval(each, signed=True) for each in found)
             own = (f"{mark}{cell}{mark}" for mark, cell in zip(marks, cells, strict=True))
             rows.append((arm.partition(":")[2].replace("_", " "), *own))
-    head = (f"{OURS}, but", *(f"{each.workload.title} at {length:g}" for each, length in jobs))
+    head = (f"{OURS}, but", *(title for title, *_ in jobs))
     return Table(head, rows, f"The error above that of {OURS} (bold: more than chance)")
 
 
@@ -224,8 +214,7 @@ def adds_up(results: Sequence[Results]) -> Table:
     Each is judged over the jobs of this table, with the seeds that all of a job's strategies have.
     """
     chosen = [each.on_shared_seeds() for each in results if each.workload.adds]
-    titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.rivals]
-    rows = []
+    titles, rows = [title for title, *_ in _jobs(chosen)], []
     for arm in dict.fromkeys((*protocol.INSTEAD, *protocol.ADDED)):
         jobs = {job.title: job for job in judged(chosen, arm)}
         cells = [_in_bold(jobs.get(title)) for title in titles]
@@ -244,6 +233,11 @@ def made_of(results: Sequence[Results]) -> str:
         f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
         f"code {listed(dict.fromkeys(runs.code))}."
     )
+
+
+def _jobs(results: Sequence[Results]) -> list[tuple[str, Results, float]]:
+    jobs = [(each, length) for each in results for length in each.rivals]
+    return [(f"{each.workload.title} at {length:g}", each, length) for each, length in jobs]
 
 
 def _in_bold(job: Judged | None, otherwise: str = "–") -> str:
@@ -277,13 +271,10 @@ def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
     return str(len(jobs)), *(str(found[verdict]) for verdict in VERDICTS.values())
 
 
-def tallied(
+def _tallied(
     results: Sequence[Results], arm: str = OURS, among: Collection[Workload] | None = None
 ) -> tuple[str, ...]:
-    """Return a strategy's row under `HEAD`, judged in all jobs and counted `among` some.
-
-    The change is the median, lowest and highest gain of jobs that are judged by errors.
-    """
+    """Return a strategy's row under `HEAD`, judged in all jobs and counted `among` some."""
     cells = list[tuple[str, ...]]()
     for gain in (Results.gain, Results.gain_in_time):
         jobs = judged(results, arm, gain)

@@ -11,7 +11,8 @@ Methods that drop candidates first train on all of them for an epoch. EL2N prune
 its source uses ten.
 """
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -35,16 +36,8 @@ from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.report.panels import Style, spread
 
 _REPORTED = Path(__file__).with_name("reported.toml")
-# The rows of table 1, and the name of the quote with the seconds per epoch of each.
-TABLE = {
-    queries.BASELINE: "baseline",
-    "sb-50": "sb",
-    "random-50": "random",
-    "random-75": "random-75",
-    "el2n-25": "el2n",
-    "diet-50": "diet-50",
-    "diet-62.5": "diet-62",
-}
+_TABLES = tomllib.loads(_REPORTED.with_name("methods.toml").read_text(encoding="utf-8"))
+METHODS, TABLE = _TABLES["methods"], _TABLES["table-1"]
 _QUOTES = read_reported(_REPORTED)["diet-runtime"].quotes
 SECONDS = {
     key: float(_QUOTES[name].text.split()[-1].removesuffix("s")) for key, name in TABLE.items()
@@ -57,17 +50,6 @@ _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _SHARES = tuple(step / 20 for step in range(1, 20))
 PRUNED_FIRST = 0.25  # by EL2N, before Diet-SB selects
 EARLY = 0.1  # of a run, after which EL2N scores are taken, as the runs that prune take them
-METHODS = {  # name, arm and dash, by key
-    "random": ("Random-Backprop", "random-backprop", "dot"),
-    "sb": ("SB", "selective-backprop", "solid"),
-    "el2n": ("EL2N", "el2n", "dash"),
-    "diet": ("Diet-SB", "diet-sb", "longdash"),
-}
-# The shares that are dropped; of CIFAR-10 the poster shows no figure.
-_BACKPROP = dict.fromkeys(("random", "sb"), (0.25, 0.5, 0.75, 0.85, 0.9))
-_PRUNING = {"el2n": (0.25, 0.5), "sb": (0.25, 0.5, 0.75), "diet": (0.5, 0.625)}
-_FEW = (0.5, 0.75, 0.9)
-_REMARKED = {"random": _FEW, "sb": _FEW, "el2n": (0.25, 0.5), "diet": (0.5, 0.625)}
 
 
 def _arm(method: str, dropped: float, setting: Setting, **options: Any) -> Arm:
@@ -80,9 +62,14 @@ def _arm(method: str, dropped: float, setting: Setting, **options: Any) -> Arm:
     return settings.styled(f"{name} {share} %", f"{method}-{share}", run, dash=dash)
 
 
-def _panel(setting: Setting, shares: Mapping[str, Sequence[float]]) -> Panel:
-    arms = [_arm(method, share, setting) for method in shares for share in shares[method]]
-    return Panel(setting.title, setting, (_baseline(setting), *arms))
+def _diet(figure: str, group: str = "pruned") -> Callable[[Scale], Sequence[Panel]]:
+    shares = _TABLES["dropped"][figure]
+
+    def panel(setting: Setting) -> Panel:
+        arms = [_arm(method, share, setting) for method in shares for share in shares[method]]
+        return Panel(setting.title, setting, (_baseline(setting), *arms))
+
+    return lambda scale: [*map(panel, scale[group])]
 
 
 def _baseline(setting: Setting, **options: Any) -> Arm:
@@ -90,13 +77,13 @@ def _baseline(setting: Setting, **options: Any) -> Arm:
 
 
 def _seven(scale: Scale) -> Sequence[Panel]:
-    every = _panel(scale.pruned, _BACKPROP), _panel(scale.pruned, _PRUNING)
-    arms = {arm.key: arm for panel in every for arm in panel.arms}
-    return [replace(every[0], arms=tuple(arms[key] for key in TABLE))]
+    panels = [*_diet("a")(scale), *_diet("b")(scale)]
+    arms = {arm.key: arm for panel in panels for arm in panel.arms}
+    return [replace(panels[0], arms=tuple(arms[key] for key in TABLE))]
 
 
 def _chosen(scale: Scale) -> Sequence[Panel]:
-    setting = scale.pruned
+    (setting,) = scale["pruned"]
     ours = _arm("sb", 0.5, setting, probes=[Selections()])
     epochs = max(2, round(EARLY * setting.recipe.epochs))  # one would be all warm-up
     young = settings.changed(setting, epochs=epochs)
@@ -395,17 +382,14 @@ _ACCURACY: dict[str, Any] = {"tables": by_panel(_accuracies_table)}
 _ACCURACY["draw"] = partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)
 _CHOSEN = {"whole": True, "planned": _chosen}
 _OVERLAP = {"draw": _draw_overlaps, "tables": _overlaps_table}
-_NETS = {"planned": lambda scale: [*map(_scored, scale.scored)]}
+_NETS = {"planned": lambda scale: [*map(_scored, scale["scored"])]}
 FIGURES = figures_of(
     _REPORTED,
     {
         "diet-runtime": {"planned": _seven, "draw": _draw_runtime, "tables": by_panel(_listed)},
-        "diet-accuracy": {"planned": lambda scale: [_panel(scale.pruned, _BACKPROP)], **_ACCURACY},
-        "diet-el2n": {"planned": lambda scale: [_panel(scale.pruned, _PRUNING)], **_ACCURACY},
-        "diet-cifar10": {
-            "planned": lambda scale: [_panel(s, _REMARKED) for s in (scale.remarked,) if s],
-            **_ACCURACY,
-        },
+        "diet-accuracy": {"planned": _diet("a"), **_ACCURACY},
+        "diet-el2n": {"planned": _diet("b"), **_ACCURACY},
+        "diet-cifar10": {"planned": _diet("remarked", "remarked"), **_ACCURACY},
         "diet-nets": _CHOSEN | _OVERLAP | _NETS,
         "diet-overlap": _CHOSEN | _OVERLAP,
         "diet-images": _CHOSEN | {"draw": _draw_lowest, "tables": _lowest_table},

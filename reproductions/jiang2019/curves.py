@@ -133,22 +133,21 @@ def _lines(evidence: Evidence) -> list[int]:
 
 def draw_poster(evidence: Evidence) -> Drawing:
     evidence = filtered_named(evidence)
-    drawn = [partial(_draw, panel=panel, axis="trained") for panel in evidence.panels]
-    rows = [
-        [partial(draw, title=panel.title), partial(draw, column="test_loss")]
-        for draw, panel in zip(drawn, evidence.panels, strict=True)
-    ]
+    rows = []
+    for panel in evidence.panels:
+        draw = partial(_draw, panel=panel, axis="trained")
+        rows.append([partial(draw, title=panel.title), partial(draw, column="test_loss")])
     return drawing.sheet(evidence, rows, lines=_lines(evidence), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:
     """Return evidence whose arms' labels have the share that each filtered."""
-
-    def named(panel: Panel, arm: Arm) -> Arm:
-        share = percent(_filtered(last(panel[arm.key])))
-        return replace(arm, label=f"{arm.label}, {share} filtered")
-
-    panels = [replace(e, arms=tuple(named(e, arm) for arm in e.arms)) for e in evidence.panels]
+    panels = []
+    for panel in evidence.panels:
+        shares = [percent(_filtered(last(panel[arm.key]))) for arm in panel.arms]
+        both = zip(panel.arms, shares, strict=True)
+        arms = (replace(arm, label=f"{arm.label}, {share} filtered") for arm, share in both)
+        panels.append(replace(panel, arms=tuple(arms)))
     return replace(evidence, panels=tuple(panels))
 
 
@@ -164,8 +163,10 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
 
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         ends = last(runs)
-        found = {"final error %": mean_of(queries.final(runs))}
-        found["filtered"] = percent(_filtered(ends))
+        found = {
+            "final error %": mean_of(queries.final(runs)),
+            "filtered": percent(_filtered(ends)),
+        }
         counts = {"updates": "updates", "backpropagated": "trained", "forwards": "forwards"}
         found |= {name: count(ends[column].mean()) for name, column in counts.items()}
         found["cost"] = duration(ends.cost.mean())
@@ -228,7 +229,7 @@ def share(places: pd.DataFrame, families: Sequence[str]) -> float:
     return 100 * float(own.mean()) if len(own) else 0.0
 
 
-def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
+def _share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
     """Return at which % of evenly spaced times the families have the lowest error so far."""
     budgets = np.linspace(places.time.min(), places.time.max(), _BUDGETS)
     lowest, ours = [], []
@@ -236,8 +237,7 @@ def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
         so_far = np.append(np.inf, np.fmin.accumulate(own.error))
         lowest.append(so_far[np.searchsorted(own.time, budgets, side="right")])
         ours.append(family in families)
-    # Equal errors are shared.
-    best = np.array(lowest) == np.min(lowest, axis=0)
+    best = np.array(lowest) == np.min(lowest, axis=0)  # equal errors are shared
     return 100 * float((best[ours].sum(0) / best.sum(0)).mean())
 
 
@@ -247,17 +247,16 @@ def _compared(panel: Panel) -> Panel:
 
 def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Estimate:
     runs = _compared(panel).runs  # only seeds count that every configuration has
-    places = of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
+    places = _of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
     complete = places.groupby("seed").key.nunique() == places.key.nunique()
     return estimate([of(own) for seed, own in places.groupby("seed") if complete[seed]])
 
 
-def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
+def _of_its_own(places: pd.DataFrame) -> pd.DataFrame:
     """Return places without those of Kath18 that Traditional has too, before its gate opened."""
-    known = [name for name in ("seed", "time", "error") if name in places]
-    usual = pd.MultiIndex.from_frame(places.loc[places.family == "traditional", known])
-    there = pd.MultiIndex.from_frame(places[known]).isin(usual)
-    return places[~(there & (places.family == "kath18"))]
+    keys = pd.MultiIndex.from_frame(places[[k for k in ("seed", "time", "error") if k in places]])
+    shared = keys.isin(keys[places.family == "traditional"])
+    return places[~(shared & (places.family == "kath18"))]
 
 
 def draw_front(evidence: Evidence) -> Drawing:
@@ -266,23 +265,21 @@ def draw_front(evidence: Evidence) -> Drawing:
 
 
 def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool) -> None:
-    panel = _compared(panel)
     each = list[pd.DataFrame]()
-    for arm in panel.arms:
+    for arm in _compared(panel).arms:
         line, family = curve(panel[arm.key], axis), arm.key.split(" ")[0]
         each.append(pd.DataFrame({"family": family, "time": line.x, "error": line.mean}))
-    places = of_its_own(pd.concat(each, ignore_index=True))
+    places = _of_its_own(pd.concat(each, ignore_index=True))
     kept = front(places)
     for key, (marker, size) in MARKS.items():
-        own, name = places[places.family == key], STRATEGIES[key][0]
-        colour = make_arm(key, panel.setting).style.colour
+        own, colour = places[places.family == key], make_arm(key, panel.setting).style.colour
         style: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": ""}
         if own.empty:
             continue
         rest, top = own.drop(kept.index, errors="ignore"), own[own.index.isin(kept.index)]
         axes.plot(rest.time, rest.error, **style, markersize=3.5, alpha=0.3, fillstyle="none")
         style |= {"markersize": size, "markeredgecolor": "white", "zorder": 3}
-        axes.plot(top.time, top.error, **style, label=name)
+        axes.plot(top.time, top.error, **style, label=STRATEGIES[key][0])
     axes.step(kept.time, kept.error, where="post", color="#444444", linewidth=0.8, zorder=2)
     axes.set_xlim(left=0)
     scale_error(axes, span([*places.error]))
@@ -293,13 +290,11 @@ def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool)
 def front_table(panel: Panel) -> Table:
     rows, along, kept = [], measures.timed(TIME, panel.runs), _compared(panel)
     for key in MARKS:
-        every, own = (
-            sum(arm.key.split(" ")[0] == key for arm in each.arms) for each in (panel, kept)
-        )
+        every, own = ([arm.key.split(" ")[0] for arm in p.arms].count(key) for p in (panel, kept))
         same = f", and {every - own} that are Traditional here" if own < every else ""
         found = [
             with_interval(_by_seed(panel, axis, partial(of, families=[key]))) if own else "–"
-            for of in (share, share_of_budgets)
+            for of in (share, _share_of_budgets)
             for axis in along
         ]
         rows.append((STRATEGIES[key][0], f"{own}{same}", *found))
@@ -320,11 +315,12 @@ def _lead(case: Case, rival: str) -> Answer:
 
 
 def _lowest_behind(case: Case) -> Estimate | None:
-    def behind(places: pd.DataFrame) -> float:
-        return places.groupby("family").error.min()[["traditional", "sb"]].diff().iloc[1]
-
-    there = {arm.key.split(" ")[0] for arm in case.panel.arms}
-    return _by_seed(case.panel, "cost", behind) if {"sb", "traditional"} <= there else None
+    pair = ["traditional", "sb"]
+    if not {arm.key.split(" ")[0] for arm in case.panel.arms}.issuperset(pair):
+        return None
+    return _by_seed(
+        case.panel, "cost", lambda places: places.groupby("family").error.min()[pair].diff().iloc[1]
+    )
 
 
 MEASURES = {
@@ -343,7 +339,7 @@ MEASURES = {
     ),
     "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
     "share of the budgets": Measure(
-        partial(_ours, of=share_of_budgets), "% of the budgets", signed=False
+        partial(_ours, of=_share_of_budgets), "% of the budgets", signed=False
     ),
     "lead in shares": Measure(_lead, "points of share", signed=False),
     "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),

@@ -35,22 +35,20 @@ Panels = Callable[[Scale], Sequence[Panel]]
 Settings = Callable[[Scale], Iterable[Setting]]
 
 
-def _on(settings: Settings, lineup: Lineup, title: str = "{0.title}") -> Panels:
-    return lambda scale: [
-        Panel(title.format(each), each, tuple(lineup(each))) for each in settings(scale)
-    ]
+def _on(settings: Settings | str, lineup: Lineup, title: str = "{0.title}") -> Panels:
+    def panels(scale: Scale) -> Sequence[Panel]:
+        found = scale[settings] if isinstance(settings, str) else settings(scale)
+        return [Panel(title.format(each), each, tuple(lineup(each))) for each in found]
 
-
-def _at(field: str, first: int | None = None) -> Settings:
-    def settings(scale: Scale) -> Sequence[Setting]:
-        found = getattr(scale, field)
-        return found[:first] if isinstance(found, tuple) else (found,)
-
-    return settings
+    return panels
 
 
 def _inside(scale: Scale) -> Sequence[Setting]:
-    return (replace(scale.inside, published=PROBED),)
+    return [replace(each, published=PROBED) for each in scale["inside"]]
+
+
+def _first(scale: Scale) -> Sequence[Setting]:
+    return scale["main"][:1]
 
 
 def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
@@ -59,16 +57,16 @@ def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
 
 
 def _everyone(scale: Scale) -> Sequence[Panel]:
-    return [*_on(_at("main"), _of(*scale.lineup))(scale), *_gated(scale)]
+    return [*_on("main", _of(*scale.lineup))(scale), *_gated(scale)]
 
 
 def _gated(scale: Scale) -> Sequence[Panel]:
-    return _on(_at("gated"), _of("traditional", *_SELECTIVE, "released"))(scale)
+    return _on("gated", _of("traditional", *_SELECTIVE, "released"))(scale)
 
 
 def _nets(scale: Scale) -> Sequence[Panel]:
     def said(scale: Scale) -> Iterator[Setting]:
-        for each in scale.nets:
+        for each in scale["nets"]:
             ours = each.recipe.model
             model = ours if ours in OTHER_NETS else OTHERS.model
             yield replace(each, published=replace(OTHERS, model=model))
@@ -85,7 +83,7 @@ def _tuning(scale: Scale) -> Sequence[Panel]:
                 one = replace(setting, learning_rates={key: rate})
                 yield replace(make_arm(key, one), key=f"{key} {rate:g}", seeds=TUNING_SEEDS)
 
-    return _on(_at("rated"), tried)(scale)
+    return _on("rated", tried)(scale)
 
 
 def widened(rates: Sequence[float], best: float | None) -> list[float]:
@@ -100,7 +98,9 @@ def widened(rates: Sequence[float], best: float | None) -> list[float]:
 
 def _rated(scale: Scale) -> Sequence[Setting]:
     rates = TUNED if scale.tuned else {}
-    return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.rated]
+    return [
+        replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale["rated"]
+    ]
 
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
@@ -135,7 +135,7 @@ def _flipped(scale: Scale) -> Sequence[Panel]:
     found = list[Panel]()
     for noise in NOISE:
         title = f"{{0.title}}, {percent(noise) if noise else 'none'} of the labels flipped"
-        found += _on(_at("noisy"), _of("traditional", "random", "sb", noise=noise), title)(scale)
+        found += _on("noisy", _of("traditional", "random", "sb", noise=noise), title)(scale)
     return found
 
 
@@ -145,7 +145,7 @@ def _selectivities(scale: Scale) -> Sequence[Panel]:
         found = [(f"SB {percent(rate)}", arm) for rate, arm in arms.items()]
         return make_arm("traditional", setting), *variants(found)
 
-    return _on(_at("main"), compared)(scale)
+    return _on("main", compared)(scale)
 
 
 def _swept(scale: Scale) -> Sequence[Panel]:
@@ -161,8 +161,8 @@ def _swept(scale: Scale) -> Sequence[Panel]:
                 found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
         return variants(found)
 
-    gated = [replace(each, falls=()) for each in scale.gated]
-    return _on(lambda scale: [*scale.swept, *gated], sweep)(scale)
+    gated = [replace(each, falls=()) for each in scale["gated"]]
+    return _on(lambda scale: [*scale["swept"], *gated], sweep)(scale)
 
 
 def _accelerated(setting: Setting) -> Recipe:
@@ -171,7 +171,7 @@ def _accelerated(setting: Setting) -> Recipe:
 
 def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
     keys = ("traditional", *_SELECTIVE)
-    return _on(_at("main"), lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
+    return _on("main", lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
 
 
 def _made(
@@ -186,7 +186,7 @@ def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
     return _made(panels, draw, curves.ends_table)
 
 
-def _until(factor: float, settings: Settings) -> dict[str, Any]:
+def _until(factor: float, settings: Settings | str) -> dict[str, Any]:
     return {
         "planned": _on(settings, _judged_beside("traditional", "sb", "stale")),
         "draw": partial(times.draw_times, factor=factor),
@@ -195,21 +195,20 @@ def _until(factor: float, settings: Settings) -> dict[str, Any]:
 
 
 def _confidences(key: str) -> dict[str, Any]:
-    panels = _on(_at("main"), _snapshots)
+    panels = _on("main", _snapshots)
     return _made(panels, inside.draw_percentiles, inside.percentiles_table, key=key)
 
 
-_MAIN = _at("main")
-_EASIEST = _on(_at("main", 1), _of("traditional", probe=probes.LossRanks()))
+_EASIEST = _on(_first, _of("traditional", probe=probes.LossRanks()))
 _QUANTILES = _on(_inside, _of("traditional", probe=probes.LossQuantiles()))
 _GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
 _RANKED = _on(_inside, _of("traditional", "sb", probe=probes.LossRanks()))
-_FILTERED = _on(_at("poster"), _of("traditional", "random", "sb"))
-_PREDICTED = _on(_at("main", 1), _of("stale", "predicted", "predicted-gp"))
+_FILTERED = _on("poster", _of("traditional", "random", "sb"))
+_PREDICTED = _on(_first, _of("stale", "predicted", "predicted-gp"))
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
-        "fig-1": _until(1.2, _at("redundant")),
+        "fig-1": _until(1.2, "redundant"),
         "fig-2": _made(_EASIEST, inside.draw_easiest, inside.easiest_table),
         "fig-3": _made(_QUANTILES, inside.draw_losses, inside.losses_table),
         "fig-4": _made(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
@@ -230,7 +229,7 @@ FIGURES = figures_of(
         "fig-8": _confidences("confidence"),
         "fig-9": _confidences("accuracy"),
         "fig-10": _until(1.4, _rated),
-        "fig-11": _along(_on(_at("rated"), _staleness), "forwards"),
+        "fig-11": _along(_on("rated", _staleness), "forwards"),
         # Panels were trained one after the other, so their seconds do not compare.
         "fig-12": _along(_flipped) | {"tables": by_panel(partial(curves.ends_table, timed=False))},
         "fig-13": _along(_selectivities),
@@ -241,12 +240,12 @@ FIGURES = figures_of(
         "static": _along(
             _scheduled(lambda each: replace(each.recipe, rates=Rates.CONSTANT), "{0.title}, static")
         ),
-        "batch-size": _along(_on(_at("batches"), _of("traditional", *_SELECTIVE))),
+        "batch-size": _along(_on("batches", _of("traditional", *_SELECTIVE))),
         "fig-18": {
             "planned": lambda scale: (),
             "draw": times.draw_steps,
             "tables": times.steps_table,
-            "timed": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+            "timed": lambda scale: [StepTiming(each.recipe) for each in scale["timed"]],
         },
         "poster": {
             "planned": _FILTERED,

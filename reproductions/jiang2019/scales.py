@@ -83,28 +83,21 @@ def _setting(
 
 
 def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
-    rows, made = dict[str, dict[str, Any]](), dict[str, Any]()
+    rows, made = dict[str, dict[str, Any]](), dict[str, Setting]()
     for key, own in settings.items():
         rows[key] = (rows[own["like"]] if "like" in own else {}) | own
         made[key] = _setting(**{name: value for name, value in rows[key].items() if name != "like"})
-    named = {"lineup", "controls", "figures"}
-
-    def given(found: Any) -> Any:
-        if isinstance(found, list):
-            return tuple(map(given, found))
-        return made[found] if isinstance(found, str) else found
-
-    found = {key: tuple(row[key]) if key in named else given(row[key]) for key in row}
-    main: tuple[Setting, ...] = found["main"]
-    first = main[0]
-    every: dict[str, Any] = dict.fromkeys(("inside", "redundant", "noisy", "pruned"), first)
-    every |= dict.fromkeys(("rated", "nets", "poster", "timed"), main)
-    every |= {"swept": (first,), "batches": (first,)}
-    every |= {"sweep": (1 / 4, 1 / 3, 1 / 2), "scored": (first, first), "figures": _FIGURES}
-    every |= found
-    every["figures"] = every["figures"] or None
-    every["timed"] = tuple(each.recipe for each in every["timed"])
-    return Scale(name=name, **every)
+    main = tuple(made[key] for key in row["main"])
+    groups = dict.fromkeys(("rated", "nets", "poster", "timed"), main)
+    groups |= dict.fromkeys(("inside", "redundant", "noisy", "swept", "batches"), main[:1])
+    groups |= {"pruned": main[:1], "scored": 2 * main[:1], "remarked": (), "gated": ()}
+    for group in ("main", *groups):
+        if group in row:
+            keys = row.pop(group)
+            groups[group] = tuple(made[key] for key in ([keys] if isinstance(keys, str) else keys))
+    options: dict[str, Any] = {"sweep": (1 / 4, 1 / 3, 1 / 2), "figures": _FIGURES}
+    options |= {key: tuple(own) if isinstance(own, list) else own for key, own in row.items()}
+    return Scale(name=name, groups=groups, **options)
 
 
 _NAMES = ("small", "cifar10", "nets", "saturated", "redundant", "gpu", "gpu-50", "gpu-200", "full")

@@ -112,7 +112,8 @@ def test_figures_show_what_there_is_of_the_strategies_that_are_asked_for(made, t
 
 def test_a_figure_that_needs_nothing_of_what_is_asked_for_is_refused():
     assert limited(SCALE, named("fig-5", "fig-7"), ["sb"], [])[1] == named("fig-7")
-    gated = replace(SCALE, lineup=("sb",), gated=(fixture_setting(data="mnist"),))
+    groups = {**SCALE.groups, "gated": (fixture_setting(data="mnist"),)}
+    gated = replace(SCALE, lineup=("sb",), groups=groups)
     with pytest.raises(sb.ConfigurationError, match="nothing of fig-7 is left with only kath18 on"):
         limited(gated, named("fig-7"), ["kath18"], ["digits"])
 
@@ -168,7 +169,7 @@ def test_a_figure_without_any_data_stops_before_anything_is_trained(tmp_path):
 def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
     there = figures_at(scale)
     assert find_figures(["all"], scale) == there
-    tuned = 2 * int(scale.figures is None and not scale.tuned)  # "tuned" and "tuning" have nothing
+    tuned = 2 * int(not scale.figures and not scale.tuned)  # "tuned" and "tuning" have nothing
     assert len(there) == len(scale.figures or FIGURES) - tuned
     for name in FIGURES.keys() - {figure.name for figure in there}:
         with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):

@@ -34,12 +34,12 @@ def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
     scale = SCALES["full"].ending_after(12)
-    (setting, *_) = scale.main
+    (setting, *_) = scale["main"]
     timed = make_arm("sb", setting).plan
     assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
     assert "candidates of 200 epochs" in timed.description()["schedules_follow"]
-    assert {each.hours for each in (*scale.nets, *scale.poster, scale.noisy)} == {12}
-    assert scale.pruned.hours is None
+    hours = {group: {each.hours for each in own} for group, own in scale.groups.items() if own}
+    assert [group for group in hours if hours[group] != {12}] == ["pruned", "scored", "remarked"]
 
 
 def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypatch):
