@@ -124,7 +124,6 @@ def draw_bars(
     texts: Sequence[str] = (),
     **options: Any,
 ) -> None:
-    """Draw a bar for each row, of or beside its columns, with a text at the end of each bar."""
     parts.plot.barh(ax=panel, color=list(colours), legend=False, **options)
     for row, (end, text) in enumerate(zip(parts.sum(axis=1), texts, strict=False)):
         panel.text(end, row, f" {text}", va="center", fontsize=8, color=panels.INK)

@@ -29,7 +29,6 @@ class Figure:
     whole: bool = False  # whether it is nothing without one of its panels
 
     def panels(self, scale: Scale) -> list[Panel]:
-        """Return the panels at a scale, with the strategies and data that are asked for."""
         every = self.planned(scale)
         if scale.arms:
             kept = [[arm for arm in each.arms if arm.strategy in scale.arms] for each in every]
@@ -38,7 +37,6 @@ class Figure:
         return [] if self.whole and len(found) < len(every) else found
 
     def timings(self, scale: Scale) -> list[StepTiming]:
-        """Return the timings at a scale; none where only some strategies are asked for."""
         return [each for each in self.timed(scale) if not scale.arms and scale.has(each.recipe)]
 
     def needs(self, scale: Scale) -> bool:

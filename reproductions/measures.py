@@ -84,7 +84,6 @@ class Panel:
         title: str = "",
         head: str = "strategy",
     ) -> Table:
-        """Return a table with a row for each arm: its label, and cells by column."""
         rows = [{head: arm.label, **cells(arm, self[arm.key])} for arm in self.arms]
         return Table([*rows[0]], [[*row.values()] for row in rows], title or self.title)
 
@@ -116,7 +115,6 @@ def over_seeds(values: pd.Series) -> Estimate:
 
 
 def mean_of(values: pd.Series) -> str:
-    """Return the mean of one number per seed, with its interval, in words."""
     return with_interval(over_seeds(values))
 
 
@@ -221,7 +219,6 @@ def log_ratios(mine: pd.DataFrame, theirs: pd.DataFrame, target: float, axis: st
 
 
 def curve_at(x: Sequence[float], seeds: Sequence[Sequence[float]]) -> Curve:
-    """Return the curve of numbers that each seed has at the same places."""
     return Curve.over_seeds([x] * len(seeds), seeds)
 
 

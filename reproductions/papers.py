@@ -132,7 +132,6 @@ class PaperOrder(training.Order):
 
 
 def committed(folder: Path) -> PaperOrder:
-    """Return the order of the records in a folder named after its scale."""
     scale = SCALES[folder.name]
     options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
     return PaperOrder(scale=scale, seeds=SEEDS, device="cpu", out=folder, trains=False, **options)
@@ -202,7 +201,6 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 
 
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Train the missing runs, then draw every figure and the page that collects them."""
     every, absent = order.jobs_of(figures), {}
     if order.trains:
         absent = training.absent_data(every, order.root)
@@ -257,15 +255,16 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     there = {job.record_name for job in jobs if order.has(job)}
 
     def lacking(panel: Panel) -> str:
-        found: dict[tuple[int, ...], list[str]] = {}
+        found: dict[str, list[str]] = {}
         for arm in panel.arms:
             plans = [plan for plan in order.plans_of(arm) if plan.record_name not in there]
             if plans:
-                found.setdefault(tuple(plan.seed for plan in plans), []).append(arm.label)
+                seeds = seeds_of([plan.seed for plan in plans])
+                words = f"(seed{'s' if len(plans) > 1 else ''} {seeds})"
+                found.setdefault(words, []).append(arm.label)
         return "; ".join(
-            f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} "
-            f"(seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)})"
-            for seeds, arms in found.items()
+            f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} {words}"
+            for words, arms in found.items()
         )
 
     def filled(panel: Panel) -> Panel:

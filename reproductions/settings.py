@@ -79,7 +79,6 @@ class Setting:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The differences from the source's setting, in words, by name."""
         source, recipe = self.published, self.recipe
         plain, falls = "{} instead of {}", "a learning rate that falls instead of a {1} one"
         name = self.title.partition(",")[0]
@@ -229,7 +228,6 @@ def cost_of_sb(setting: Setting) -> float:
 
 
 def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
-    """Return arms under names, colours and dashes of their own."""
     both = zip(arms, cycle(STYLES), strict=False)
     return tuple(replace(arm, label=name, key=name, style=style) for (name, arm), style in both)
 

@@ -60,7 +60,6 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """The name on the command line, and of the file of records."""
         return self.title.lower().replace(",", "").replace(" ", "-")
 
 

@@ -114,7 +114,6 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """The name on the command line."""
         return re.sub(r"[\W_]+", " ", self.title.lower()).strip().replace(" ", "-")
 
     @property
@@ -147,7 +146,6 @@ class Workload:
         return "progressive" not in arm or self.recipe.model == "small_cnn"
 
     def cells(self, arms: Sequence[str]) -> list[Cell]:
-        """Return each of some strategies at each of its lengths."""
         return [
             (arm, Budget("cost", length))
             for arm in arms

@@ -71,7 +71,6 @@ class Results:
         return queries.final(self.of(arm, length), self.workload.column)
 
     def error(self, arm: str, length: float) -> Estimate:
-        """Return the final error of a strategy, in the workload's unit."""
         return _times(estimate([*self.ends(arm, length)]), self.workload.scale)
 
     def _difference(self, one: tuple[str, float], other: tuple[str, float]) -> Estimate:
@@ -180,7 +179,6 @@ def judged(
 
 
 def read_finished(folder: Path) -> pd.DataFrame:
-    """Return the finished runs of a stage's folder, by the names of their records."""
     records = folder / RUNS
     found = queries.counted(frame(*([records] if records.is_dir() else [])))
     return found.set_index("run", drop=False)

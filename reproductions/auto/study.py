@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import pandas as pd
@@ -95,14 +96,7 @@ def _train_some(console: Console, what: str, plans: Sequence[RunConfig], order: 
         console.print(f"Diverged, and left out:\n{error}", soft_wrap=True)
 
 
-HOW = (
-    f"A *gain* is the final error minus that of the best {BASELINE} training of any length up to "
-    "the same cost, averaged over seeds, with its 95 % interval. Below 0 is better. Bold marks "
-    "gains and losses that chance hardly explains; Holm's correction covers a strategy's jobs. "
-    "*As classes come* weighs each test class by its share of the training data. Where "
-    f"{OURS} gains, *passes* says how many times as long {BASELINE} training takes to reach the "
-    "same error."
-)
+HOW = Path(__file__).with_name("page.md").read_text(encoding="utf-8").rstrip()
 HEAD = ("jobs", "gains", "level", "loses", "change in points: median, from, to")
 HEAD += ("at equal CPU time: gains, level, loses", "change")
 """The columns of strategies and kinds of data, at equal cost and at equal CPU time."""

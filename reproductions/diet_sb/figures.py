@@ -1,15 +1,4 @@
-"""The Diet-SB poster's figures and table, redone. Its percentages are of the whole training set.
-
-| method | total dropped (before training) | examples kept | candidates trained on |
-| :-- | :-- | --: | --: |
-| Random-Backprop, SB | x (0 %) | all | 1 − x |
-| EL2N | x (x) | 1 − x | all |
-| Diet-SB | 50 % (25 %) | 75 % | 2/3 |
-| Diet-SB | 62.5 % (25 %) | 75 % | 1/2 |
-
-Methods that drop candidates first train on all of them for an epoch. EL2N prunes by two young nets;
-its source uses ten.
-"""
+"""The Diet-SB poster's figures and table, redone. Its percentages are of the whole training set."""
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence

@@ -180,7 +180,6 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
 
 
 def time_tables(evidence: Evidence) -> Sequence[Table]:
-    """List where arms ended, and SB against training of the same cost that ignores losses."""
     tables, controls = [*map(ends_table, evidence.panels)], {*SHORTENED, "random", "scored"}
     head = ("SB, points of error", "mean over the same cost", "at the end")
     for panel in (each for each in evidence.panels if "sb" in each):

@@ -1,6 +1,6 @@
 """The figures and tables of the paper and its poster: what each needs, draws and lists."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -65,14 +65,13 @@ def _gated(scale: Scale) -> Sequence[Panel]:
 
 
 def _nets(scale: Scale) -> Sequence[Panel]:
-    def said(scale: Scale) -> Iterator[Setting]:
-        for each in scale["nets"]:
-            ours = each.recipe.model
-            model = ours if ours in OTHER_NETS else OTHERS.model
-            yield replace(each, published=replace(OTHERS, model=model))
-
-    lineup = _of("traditional", "random", *_SELECTIVE)
-    return [*_on(said, lineup, "{0.recipe.model}, {0.published.data}")(scale), *_gated(scale)]
+    found = list[Panel]()
+    for each in scale["nets"]:
+        model = each.recipe.model
+        told = OTHERS if model not in OTHER_NETS else replace(OTHERS, model=model)
+        arms = _of("traditional", "random", *_SELECTIVE)(each)
+        found.append(Panel(f"{model}, {told.data}", replace(each, published=told), tuple(arms)))
+    return [*found, *_gated(scale)]
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
@@ -105,7 +104,7 @@ def _rated(scale: Scale) -> Sequence[Setting]:
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
     def lineup(setting: Setting) -> Iterable[Arm]:
-        keys = (*scale.lineup, *scale.controls)
+        keys = [*scale.lineup, *scale.controls]
         return _judged_beside(*(key for key in keys if key in setting.learning_rates))(setting)
 
     return _on(_rated, lineup)(scale)
@@ -141,8 +140,7 @@ def _flipped(scale: Scale) -> Sequence[Panel]:
 
 def _selectivities(scale: Scale) -> Sequence[Panel]:
     def compared(setting: Setting) -> Iterable[Arm]:
-        arms = {rate: make_arm("sb", setting, rate=rate) for rate in scale.selectivities}
-        found = [(f"SB {percent(rate)}", arm) for rate, arm in arms.items()]
+        found = [(f"SB {percent(r)}", make_arm("sb", setting, rate=r)) for r in scale.selectivities]
         return make_arm("traditional", setting), *variants(found)
 
     return _on("main", compared)(scale)

@@ -1,10 +1,4 @@
-"""The scales at which figures and tables can be redone; `scales.toml` has the settings of each.
-
-Schedules are compressed into fewer epochs. At the full scale, runs end after the epochs of the
-authors' code, not by the clock. A run took the paper 12 hours on a Titan X, and 96 on SVHN on a
-K20c. The small scale is a budget: three seeds of everything take about two hours on two cores of an
-AMD EPYC, an eighth of them Diet-SB's.
-"""
+"""The scales at which figures and tables can be redone, with the settings of `scales.toml`."""
 
 import tomllib
 from collections.abc import Callable, Mapping

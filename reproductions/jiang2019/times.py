@@ -215,7 +215,6 @@ def _converted(panel: Panel) -> Table:
 
 
 def speedup_table(panel: Panel, axis: str, words: str = "") -> Table:
-    """Return how much sooner each strategy reaches multiples of Traditional's final error."""
     targets, rows = [target_of(panel, factor) for factor in FACTORS], []
     for arm in panel.arms:
         runs, base = panel[arm.key], panel["traditional"]
