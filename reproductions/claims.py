@@ -1,13 +1,13 @@
-"""The claims of papers, a row each, and how a row is judged by the frame of its figure.
+"""A figure or table of a source, with its claims, and how its frame judges them.
 
-A row names its sentence, its arms, its measure, and the side of a limit on which the measure must
-lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
+A row of a claim names its sentence, its arms, its measure, and the side of a limit on which the
+measure must lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
 """
 
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
+from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
 from reproductions.measures import Evidence, Panel
-from reproductions.settings import Arm
+from reproductions.settings import Arm, Scale
+from reproductions.training import StepTiming
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, Finding, Verdict, is_above, opposite
-from selective_backprop_lab.analysis.tables import in_words, with_interval
+from selective_backprop_lab.analysis.facts import listed
+from selective_backprop_lab.analysis.tables import Table, in_words, with_interval
 from selective_backprop_lab.records.frame import AXIS_WORDS
 
 FOLDER = Path(__file__).parent
@@ -132,23 +135,6 @@ class Claim:
     certain: bool = False  # whether it cannot fail, by how the arms are made
     only: str = ""  # a regular expression, found in the panel's title and the arm's label
     across: bool = False  # about an arm of the first panel, and one of the last
-
-
-def read_claims(
-    reported: Mapping[str, Reported], measures: Mapping[str, Measure]
-) -> dict[str, list[Claim]]:
-    """Return the claims of each figure; a row `{ of = …, as = … }` stands for another's rows."""
-
-    def read(name: str) -> Iterator[Claim]:
-        for row in reported[name].claims:
-            if "as" in row:
-                yield from (replace(claim, of=row["of"]) for claim in read(row["as"]))
-                continue
-            options = {key: value for key, value in row.items() if key not in {"measure", "with"}}
-            options["options"] = row.get("with", {})
-            yield Claim(measure=measures[row["measure"]], **options)
-
-    return {name: [*read(name)] for name in reported}
 
 
 def judge(
@@ -324,3 +310,82 @@ def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict | str, str]:
     low, high = math.exp(found.low), math.exp(found.high)
     interval = "" if math.isnan(found.half_width) else f" ({low:.2f} to {high:.2f})"
     return is_above(found), f"{math.exp(found.mean):.2f}× as fast {where}{interval}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure or table of a source."""
+
+    name: str  # on the command line
+    reported: Reported
+    claims: Sequence[Claim]
+    planned: Callable[[Scale], Sequence[Panel]]  # whatever part of them is asked for
+    draw: Callable[[Evidence], Drawing | None] = lambda evidence: None
+    tables: Callable[[Evidence], Sequence[Table]] = lambda evidence: ()
+    timed: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
+    whole: bool = False  # whether it is nothing without one of its panels
+
+    def panels(self, scale: Scale) -> list[Panel]:
+        every = self.planned(scale)
+        if scale.arms:
+            kept = [[arm for arm in each.arms if arm.strategy in scale.arms] for each in every]
+            every = [replace(p, arms=tuple(arms)) for p, arms in zip(every, kept, strict=True)]
+        found = [p for p in every if p.arms and scale.has(p.setting.recipe)]
+        return [] if self.whole and len(found) < len(every) else found
+
+    def timings(self, scale: Scale) -> list[StepTiming]:
+        return [each for each in self.timed(scale) if not scale.arms and scale.has(each.recipe)]
+
+    def needs(self, scale: Scale) -> bool:
+        return bool(self.panels(scale) or self.timings(scale))
+
+    def form(self, scale: Scale) -> str:
+        """Return in one line whether it is as its source captions it."""
+        if self.reported.ours:
+            return f"ours: {self.reported.ours}"
+        changed = {what: None for words in self.changes(scale).values() for what in words}
+        return f"compressed: {', '.join(changed)}" if changed else "as captioned"
+
+    def changes(self, scale: Scale) -> dict[str, Mapping[str, str]]:
+        """Return the differences from the source's settings, in words, by our setting."""
+        found: dict[str, dict[str, str]] = {
+            panel.setting.title: panel.setting.changes for panel in self.panels(scale)
+        }
+        recipes = [timing.recipe for timing in self.timings(scale)]
+        nets, sizes = [each.model for each in recipes], {each.batch_size for each in recipes}
+        timed = found.setdefault("Timed", {})
+        if nets and self.reported.model not in nets:
+            timed["net"] = f"{', '.join(nets)} instead of {self.reported.model}"
+        if sizes - {128}:
+            said = listed(map(str, sorted(sizes - {128})))
+            timed["batch size"] = f"batches of {said} instead of 128"
+        return {title: words for title, words in found.items() if words}
+
+
+def by_panel(table: Callable[[Panel], Table]) -> Callable[[Evidence], Sequence[Table]]:
+    return lambda evidence: [table(panel) for panel in evidence.panels]
+
+
+def figures_of(
+    reported: Path, made: Mapping[str, Mapping[str, Any]], own: Mapping[str, Measure]
+) -> tuple[Figure, ...]:
+    """Return a source's figures, with the fields that are `made`, and measures of its `own`.
+
+    A row of a claim `{ of = …, as = … }` stands for the rows of another figure.
+    """
+    said, known = read_reported(reported), {**MEASURES, **own}
+
+    def claims(name: str) -> Iterator[Claim]:
+        for row in said[name].claims:
+            if "as" in row:
+                yield from (replace(claim, of=row["of"]) for claim in claims(row["as"]))
+                continue
+            fields = {key: value for key, value in row.items() if key not in {"measure", "with"}}
+            yield Claim(measure=known[row["measure"]], options=row.get("with", {}), **fields)
+
+    def figure(
+        name: str, claims: Iterable[Claim], first: Iterable[Claim] = (), **more: Any
+    ) -> Figure:
+        return Figure(name, said[name], [*first, *claims], **more)
+
+    return tuple(figure(name, claims(name), **made[name]) for name in said)

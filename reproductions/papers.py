@@ -12,10 +12,9 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.claims import Compared, Judged, compared, judge
+from reproductions.claims import Compared, Figure, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
-from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.scales import SCALES
 from reproductions.measures import Evidence, Panel

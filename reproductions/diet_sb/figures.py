@@ -14,8 +14,7 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 from reproductions import claims, drawing, measures, settings
-from reproductions.claims import Case, Measure, read_reported
-from reproductions.figures import by_panel, figures_of
+from reproductions.claims import Case, Measure, by_panel, figures_of, read_reported
 from reproductions.measures import Evidence, Panel, curve_at, last, mean_of, over_seeds, paired
 from reproductions.probes import El2nRanks, Selections
 from reproductions.settings import STYLES, Arm, Scale, Setting
