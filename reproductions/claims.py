@@ -7,7 +7,7 @@ measure must lie. The rows of a study stand in `<study>/reported.toml`, below th
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
@@ -383,9 +383,8 @@ def figures_of(
             fields = {key: value for key, value in row.items() if key not in {"measure", "with"}}
             yield Claim(measure=known[row["measure"]], options=row.get("with", {}), **fields)
 
-    def figure(
-        name: str, claims: Iterable[Claim], first: Iterable[Claim] = (), **more: Any
-    ) -> Figure:
-        return Figure(name, said[name], [*first, *claims], **more)
-
-    return tuple(figure(name, claims(name), **made[name]) for name in said)
+    found = list[Figure]()
+    for name, each in said.items():
+        fields: dict[str, Any] = {"first": (), **made[name]}
+        found.append(Figure(name, each, [*fields.pop("first"), *claims(name)], **fields))
+    return tuple(found)

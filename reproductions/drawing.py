@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
-from matplotlib.typing import LegendLocType
 
 from reproductions.measures import Evidence, Panel, untimed
 from selective_backprop_lab.analysis.estimates import Curve
@@ -96,35 +95,24 @@ def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW, named: bo
 
 
 def finish(
-    panel: Axes,
-    title: str,
-    lines: Sequence[Line] = (),
-    *,
-    legend: LegendLocType | None = None,
-    **settings: Any,
+    panel: Axes, title: str, lines: Sequence[Line] = (), *, legend: Any = None, **settings: Any
 ) -> None:
     """Set a panel's labels and limits, its title and legend, and name lines where they end."""
     panel.set(**settings)
     panel.grid(True, color=panels.FAINT, linewidth=0.6)
     panel.set_axisbelow(True)
     panel.set_title(title, loc="left", fontsize=9)
-    if legend:
+    if legend:  # the place of one, in the words of matplotlib
         panel.legend(frameon=False, fontsize=8, loc=legend, handlelength=2.4)
     ends = [(name, style, line.x[-1], line.mean[-1]) for name, style, line in lines if name]
     panels.label_ends(panel, ends, line=_LINE)
 
 
 def draw_bars(
-    panel: Axes,
-    parts: pd.DataFrame,
-    title: str,
-    words: str,
-    *,
-    colours: Sequence[str],
-    texts: Sequence[str] = (),
-    **options: Any,
+    panel: Axes, parts: pd.DataFrame, title: str, words: str, texts: Sequence[str] = (), **look: Any
 ) -> None:
-    parts.plot.barh(ax=panel, color=list(colours), legend=False, **options)
+    """Draw a bar for each row, of or beside its columns, with a text at the end of each bar."""
+    parts.plot.barh(ax=panel, legend=False, **look)
     for row, (end, text) in enumerate(zip(parts.sum(axis=1), texts, strict=False)):
         panel.text(end, row, f" {text}", va="center", fontsize=8, color=panels.INK)
     panel.tick_params(axis="y", length=0)

@@ -27,6 +27,7 @@ from selective_backprop_lab.training.run_config import Probe
 _NO_RUNS = frame_of(()).assign(key="")
 SAME = "is Traditional here"  # said of an arm whose gate never opened
 CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
+Cells = Callable[[Arm, pd.DataFrame], Mapping[str, str]]  # of a row of a table, by column
 Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw
 
 
@@ -78,12 +79,7 @@ class Panel:
         first, keys = self.arms[0].key if self.arms else "", self.runs.key
         return self.only(a for a in self.arms if together(self.runs[keys.isin({a.key, first})]))
 
-    def table(
-        self,
-        cells: Callable[[Arm, pd.DataFrame], Mapping[str, str]],
-        title: str = "",
-        head: str = "strategy",
-    ) -> Table:
+    def table(self, cells: Cells, title: str = "", head: str = "strategy") -> Table:
         rows = [{head: arm.label, **cells(arm, self[arm.key])} for arm in self.arms]
         return Table([*rows[0]], [[*row.values()] for row in rows], title or self.title)
 

@@ -234,7 +234,7 @@ def _drawn(console: Console, figure: Figure, order: PaperOrder, absent: Mapping[
         return ""
     tables, judged = figure.tables(evidence), order.judge(figure, evidence)
     drawing = figure.draw(evidence)
-    written = section(figure, evidence, tables, judged, pictured=drawing is not None)
+    written = section(figure, evidence, tables, judged, drawn=drawing is not None)
     with replacing(order.out / f"{figure.name}.md") as file:
         file.write(written.encode())
     console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
@@ -298,12 +298,7 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
 
 
 def section(
-    figure: Figure,
-    evidence: Evidence,
-    tables: Sequence[Table],
-    judged: Sequence[Judged],
-    *,
-    pictured: bool,
+    figure: Figure, evidence: Evidence, tables: Sequence[Table], judged: list[Judged], drawn: bool
 ) -> str:
     said, scale = figure.reported, evidence.scale
     source = f"Source: {said.source.title}, {said.place}. Scale: {scale.name}."
@@ -318,7 +313,7 @@ def section(
         other = "" if quote.source is said.source else f"{quote.source.title}, "
         lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
     lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
-    if pictured:
+    if drawn:
         lines += [f"![{said.title}]({figure.name}.png)", ""]
     for table in tables:
         lines += [table.to_markdown(), ""]

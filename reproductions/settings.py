@@ -169,29 +169,21 @@ class Arm:
 
 
 def plan(
-    setting: Setting,
-    arm: str,
-    *,
-    rate: float | None = None,
-    stale: int = STALE,
-    noise: float = 0.0,
-    recipe: Recipe | None = None,
-    probes: Sequence[Probe] = (),
+    setting: Setting, arm: str, *, noise: float = 0.0, probes: Sequence[Probe] = (), **options: Any
 ) -> RunConfig:
-    """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin."""
+    """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin.
+
+    The options of strategies stand in place of the setting's.
+    """
     length = Budget("epochs", float(setting.recipe.epochs))
     if setting.hours is not None:
         length = Budget("seconds", 3600 * setting.hours)
+    usual: dict[str, Any] = dict.fromkeys(("warmup", "random_warmup"), setting.warmup)
+    usual |= {"rate": setting.rate, "draw": sb.selectors.Draw.BERNOULLI, "stale": STALE}
     return RunConfig(
-        recipe=recipe or setting.recipe,
+        recipe=setting.recipe,
         arm=arm,
-        settings=StrategyOptions(
-            rate=setting.rate if rate is None else rate,
-            draw=sb.selectors.Draw.BERNOULLI,
-            warmup=setting.warmup,
-            random_warmup=setting.warmup,
-            stale=max(2, stale),  # ignored by arms that do not remember scores
-        ),
+        settings=StrategyOptions(**usual | options),
         seed=0,
         length=length,
         lr_follows=ScheduleBasis.RUN if setting.hours is None else ScheduleBasis.CANDIDATES,

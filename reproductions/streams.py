@@ -64,7 +64,8 @@ class Stream:
 
 
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["streams"]
-STREAMS = {stream.name: stream for stream in (Stream(**row) for row in _ROWS)}
+Streams = Mapping[str, Stream]  # by name
+STREAMS: Streams = {stream.name: stream for stream in (Stream(**row) for row in _ROWS)}
 
 
 def deformed(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -192,12 +193,7 @@ class Records:
 
 
 def run_streams(
-    console: Console,
-    streams: Mapping[str, Stream],
-    order: Order,
-    *,
-    only: Names = (),
-    arms: Names = (),
+    console: Console, streams: Streams, order: Order, *, only: Names = (), arms: Names = ()
 ) -> None:
     """Train what is missing, a seed of each strategy after the other, and print the table."""
     names = [find_name("stream", each, streams) for each in only] or streams
@@ -211,7 +207,7 @@ def run_streams(
     console.print(table_of(order.out, streams))
 
 
-def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
+def table_of(folder: Path, streams: Streams = STREAMS) -> Table:
     """Return what each strategy gains on each stream, and its share of plain training's cost."""
     rows, shown = list[list[str]](), list[pd.DataFrame]()
     first, *others = ARMS

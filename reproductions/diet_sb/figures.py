@@ -43,9 +43,8 @@ EARLY = 0.1  # of a run, after which EL2N scores are taken, as the runs that pru
 def _arm(method: str, dropped: float, setting: Setting, **options: Any) -> Arm:
     first = {"el2n": dropped, "diet": PRUNED_FIRST}.get(method, 0.0)
     name, arm, dash = METHODS[method]
+    options |= {"keep": 1 - first, "young": EARLY} if first else {}
     run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first), **options)
-    if first:
-        run = replace(run, settings=replace(run.settings, keep=1 - first, young=EARLY))
     share = f"{100 * dropped:g}"
     return settings.styled(f"{name} {share} %", f"{method}-{share}", run, dash=dash)
 
@@ -160,8 +159,8 @@ def _draw_times(axes: Axes, panel: Panel) -> None:
     look: dict[str, Any] = {"xerr": {"ours": widths}, "width": 0.76}
     look |= {"error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3}}
     bars = pd.DataFrame(columns, [arm.label for arm in panel.arms if arm.key in ratios])
-    words, colours = "time per epoch, Baseline = 1", ("#0072b2", "#d9a441")
-    drawing.draw_bars(axes, bars, panel.title, words, colours=colours, **look)
+    look["color"] = ["#0072b2", "#d9a441"]
+    drawing.draw_bars(axes, bars, panel.title, "time per epoch, Baseline = 1", **look)
     axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
 
 
@@ -289,10 +288,8 @@ def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
     }
 
     def of_classes(parts: Mapping[int, Tensor]) -> pd.DataFrame:  # 0 for a class without examples
-        examples = pd.DataFrame(
-            {seed: (100 * part).double().numpy() for seed, part in parts.items()}
-        )
-        means = examples.groupby(data.train_labels.numpy()).mean()
+        columns = {seed: (100 * part).double().numpy() for seed, part in parts.items()}
+        means = pd.DataFrame(columns).groupby(data.train_labels.numpy()).mean()
         return means.reindex(range(data.classes), fill_value=0.0).T
 
     return {name: of_classes(parts) for name, parts in shares.items()}
@@ -330,11 +327,8 @@ def _draw_classes(evidence: Evidence) -> Drawing:
             ends = sorted(ends, key=lambda end: by_sb[end[1]])
             shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
             for (name, place), height in zip(ends, spread(shares), strict=True):
-                at, beside = (
-                    (by_el2n[place], by_sb[place]),
-                    (edge, bottom + height * (top - bottom)),
-                )
-                axes.annotate(name.replace("_", " "), at, xytext=beside, **look)
+                at, beside = (by_el2n[place], by_sb[place]), bottom + height * (top - bottom)
+                axes.annotate(name.replace("_", " "), at, xytext=(edge, beside), **look)
         axes.set_xlabel("of the class among the half of lowest EL2N (%)")
         axes.set_ylabel("of the class not used by SB (%)")
         drawing.finish(axes, "Classes, those at both ends named")

@@ -149,14 +149,15 @@ def _selectivities(scale: Scale) -> Sequence[Panel]:
 def _swept(scale: Scale) -> Sequence[Panel]:
     def sweep(setting: Setting) -> Iterable[Arm]:
         found: list[tuple[str, Arm]] = []
-        paces, rates = {"first": setting.recipe}, (setting.rate,)
+        paces, rates = {"first": setting}, (setting.rate,)
         if setting.falls:  # else one schedule and one selectivity
-            paces, rates = paces | {"accelerated": _accelerated(setting)}, scale.sweep
-        for pace, recipe in paces.items():
-            found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
+            paces["accelerated"] = replace(setting, recipe=_accelerated(setting))
+            rates = scale.sweep
+        for pace, paced in paces.items():
+            found.append((f"traditional {pace}", make_arm("traditional", paced)))
             for rate, key in product(rates, _SELECTIVE):
-                name = f"{key} {percent(rate)} {pace}"
-                found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
+                arm = make_arm(key, paced, rate=rate)
+                found.append((f"{key} {percent(rate)} {pace}", arm))
         return variants(found)
 
     gated = [replace(each, falls=()) for each in scale["gated"]]
@@ -168,8 +169,8 @@ def _accelerated(setting: Setting) -> Recipe:
 
 
 def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
-    keys = ("traditional", *_SELECTIVE)
-    return _on("main", lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
+    arms = _of("traditional", *_SELECTIVE)
+    return _on("main", lambda setting: arms(replace(setting, recipe=recipe(setting))), title)
 
 
 def _made(

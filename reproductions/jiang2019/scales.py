@@ -60,7 +60,7 @@ def _setting(
     *,
     cutout: bool = True,
     paper_data: str = "",
-    published: dict[str, Any] | None = None,
+    published: Any = None,
     **row: Any,
 ) -> Setting:
     experiment = EXPERIMENTS.get(of) or Experiment(find_recipe(of))

@@ -107,8 +107,8 @@ def _draw_times(axes: Axes, panel: Panel, factor: float) -> None:
     title = f"{panel.title} until {target:.2f} % ({factor:g} × Traditional's)"
     colours = [PHASE_COLOURS[phases[0]] for phases in PARTS.values()]
     # Without the axis' own words: the bars hold evaluations.
-    words, look = AXIS_WORDS[clock(panel.runs)], {"stacked": True, "width": 0.62}
-    draw_bars(axes, means.fillna(0.0), title, words, colours=colours, texts=texts, **look)
+    look: dict[str, Any] = {"stacked": True, "width": 0.62, "color": colours}
+    draw_bars(axes, means.fillna(0.0), title, AXIS_WORDS[clock(panel.runs)], texts, **look)
 
 
 def times_tables(evidence: Evidence, *, factor: float) -> Sequence[Table]:
@@ -338,7 +338,7 @@ def draw_steps(evidence: Evidence) -> Drawing:
     def draw_shares(axes: Axes) -> None:
         shares = spent.mul(100 / spent.sum(axis=1), axis=0)
         shown, words = shares.rename(columns=_STEP), "% of a training step"
-        draw_bars(axes, shown, "Share of a step", words, colours=colours, **look)
+        draw_bars(axes, shown, "Share of a step", words, color=colours, **look)
         drawn: Any = axes.containers
         for phase, bars in zip(PHASES, drawn, strict=False):
             inside = [percent(share / 100) if share > 6 else "" for share in shares[phase]]
@@ -348,7 +348,7 @@ def draw_steps(evidence: Evidence) -> Drawing:
     def draw_wholes(axes: Axes) -> None:
         whole, words = spent.sum(axis=1).to_frame("a step"), "milliseconds per 1,000 images"
         texts = [f"{time:,.0f}" for time in whole["a step"]]
-        draw_bars(axes, whole, "Time of a step", words, colours=colours[1:2], texts=texts, **look)
+        draw_bars(axes, whole, "Time of a step", words, texts, color=colours[1:2], **look)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlim(10 ** math.floor(math.log10(whole["a step"].min()) - 0.3))
