@@ -19,7 +19,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
-from reproductions.measures import Evidence, Panel
+from reproductions.measures import Evidence, Panel, final_difference
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming
 from selective_backprop_lab.analysis import queries
@@ -177,10 +177,9 @@ class _Comparison(NamedTuple):
 
     def numbers(self, finding: Finding) -> Compared:
         plain = self._replace(claim=replace(self.claim, options={}))
-        how = "times" if "×" in finding.measured else self.claim.measure.of
-        found = re.findall(
-            r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured
-        )
+        said = finding.measured
+        how = "times" if "×" in said else self.claim.measure.of
+        found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", said)
         return how, *plain.identity[5:], *found, len(found) or finding
 
     @property
@@ -285,9 +284,7 @@ def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.S
     return measures.paired(of(*pair) - of(*there))
 
 
-_END = Measure(
-    lambda case: measures.final_difference(case.mine, case.theirs), "points of final error"
-)
+_END = Measure(lambda case: final_difference(case.mine, case.theirs), "points of final error")
 MEASURES = {
     "error on the way": Measure(
         lambda case: measures.earlier(case.mine, case.theirs, case.axis),

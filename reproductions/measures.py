@@ -27,6 +27,7 @@ from selective_backprop_lab.training.run_config import Probe
 _NO_RUNS = frame_of(()).assign(key="")
 SAME = "is Traditional here"  # said of an arm whose gate never opened
 CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
+Numbers = Shaped[Tensor, " example"]
 Cells = Callable[[Arm, pd.DataFrame], Mapping[str, str]]  # of a row of a table, by column
 Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw
 
@@ -258,7 +259,7 @@ def mean_over(runs: pd.DataFrame, probe: type[Probe], key: str) -> Float64[Tenso
     return torch.stack([*seen_last(runs, probe, key).values()]).double().mean(0)
 
 
-def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, " example"]:
+def lowest(values: Numbers, share: float) -> Float64[Tensor, " example"]:
     """Return which part of each example is in a share of the lowest; equal ones divide it."""
     room = max(1, round(share * len(values)))
     edge = values.kthvalue(room).values
@@ -266,14 +267,12 @@ def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, 
     return below.double() + at.double() * ((room - below.sum()) / at.sum())
 
 
-def overlap(
-    one: Shaped[Tensor, " example"], other: Shaped[Tensor, " example"], share: float
-) -> float:
+def overlap(one: Numbers, other: Numbers, share: float) -> float:
     """Return how many of the lowest of one are among the other's, in %; by chance, the share."""
     mine, theirs = lowest(one, share), lowest(other, share)
     return 100 * float((mine * theirs).sum() / mine.sum())
 
 
-def standing(values: Shaped[Tensor, " example"]) -> Float64[Tensor, " example"]:
+def standing(values: Numbers) -> Float64[Tensor, " example"]:
     """Return how many values are lower than each one, plus half of the equal ones."""
     return torch.tensor(pd.Series(values.tolist(), dtype=float).rank().to_numpy()) - 0.5

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
-from reproductions.training import Order
+from reproductions.training import Names, Order
 from selective_backprop_lab.analysis.estimates import estimate, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
@@ -29,7 +29,6 @@ from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.provenance import machine_of, provenance
 
-Names = Sequence[str]
 TUNING_SEEDS, FIRST_SEED = range(900, 1000), 1600
 DIVERGED = 30.0  # per cent, the least error of a run that counts as diverged
 SHARE = 0.4  # that `random` keeps. It then costs about what `auto` costs on all of KDD-99

@@ -31,6 +31,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 ROUNDS = 6  # fewer have no 95 % interval
 PHASES = ("forward", "backward", "step")
 _SCHEMA = 1
+Names = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,8 @@ class StepTiming:
         return f"step-{model}-{key}.json"
 
     def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
-        device = torch.device(self.device)
-        rounds = time_steps(
-            make_workload(self.recipe, rate=1 / 3, device=device, root=root), ROUNDS
-        )
+        where = torch.device(self.device)
+        rounds = time_steps(make_workload(self.recipe, rate=1 / 3, device=where, root=root), ROUNDS)
         scale = 1e6 / rounds[0].rows
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
         spent = {name: median(each.phases[name] for each in rounds) for name in PHASES}
@@ -114,21 +113,17 @@ class Order:
 
 
 def train_missing(
-    console: Console,
-    needed: Sequence[Job],
-    order: Order,
-    folder: Path,
-    absent: Collection[str] = (),
+    console: Console, jobs: Sequence[Job], order: Order, folder: Path, absent: Collection[str] = ()
 ) -> None:
     """Do the jobs that are not on record, runs first; those with `absent` data are left out."""
     make_folder(folder)
     store = RunStore(folder, order.root, order.command, order.every)
-    possible = [job for job in needed if job.recipe.data not in absent]
+    possible = [job for job in jobs if job.recipe.data not in absent]
     done = [job for job in possible if is_done(job, folder)]
     waiting = [job for job in possible if job not in done]
-    said = f"{len(needed)} runs: {len(done)} on record"
-    if len(possible) < len(needed):
-        said += f", {len(needed) - len(possible)} left out because their data are missing"
+    said = f"{len(jobs)} runs: {len(done)} on record"
+    if len(possible) < len(jobs):
+        said += f", {len(jobs) - len(possible)} left out because their data are missing"
     if waiting:
         time = spell(seconds_left(waiting, pace_of(done, folder), order.jobs))
         said += f", {len(waiting)} to do, about {time}"

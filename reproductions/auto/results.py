@@ -150,6 +150,9 @@ class Results:
         return None if reached is None else reached / length
 
 
+Gain = Callable[[Results, str, float], Estimate]  # of a strategy, at a length
+
+
 @dataclass(frozen=True)
 class Judged:
     """The gain of a strategy in a job, which is a workload at a length, and the verdict."""
@@ -164,11 +167,7 @@ class Judged:
         return f"{self.results.workload.title} at {self.length:g}"
 
 
-def judged(
-    results: Iterable[Results],
-    arm: str = OURS,
-    gain: Callable[[Results, str, float], Estimate] = Results.gain,
-) -> list[Judged]:
+def judged(results: Iterable[Results], arm: str = OURS, gain: Gain = Results.gain) -> list[Judged]:
     """Judge a strategy in all jobs in which it and its rival have runs, with Holm's correction."""
     jobs = [(each, length) for each in results for length in each.rivals]
     jobs = [(each, length) for each, length in jobs if each.gain(arm, length).seeds]

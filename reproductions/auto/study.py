@@ -1,7 +1,7 @@
 """A stage of the study: train what is missing, and write the page of its gains and losses."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from reproductions.auto.protocol import MEASURES, NULL, OURS, THINNED, THINNINGS
 from reproductions.auto.results import (
     RUNS,
     VERDICTS,
+    Gain,
     Judged,
     Results,
     find_rates,
@@ -23,8 +24,8 @@ from reproductions.auto.results import (
     read_finished,
     read_results,
 )
-from reproductions.training import Order, absent_data, train_missing
-from selective_backprop_lab.analysis.estimates import Estimate, holm
+from reproductions.training import Names, Order, absent_data, train_missing
+from selective_backprop_lab.analysis.estimates import holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
@@ -35,12 +36,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 
 def run_study(
-    console: Console,
-    stage: Stage,
-    order: Order,
-    *,
-    only: Sequence[str] = (),
-    arms: Sequence[str] = (),
+    console: Console, stage: Stage, order: Order, *, only: Names = (), arms: Names = ()
 ) -> None:
     """Train the missing runs of a stage, or of part of it, then write the page of all its records.
 
@@ -166,8 +162,7 @@ def counts(results: Sequence[Results]) -> Table:
 def measured(results: Sequence[Results], arm: str = OURS) -> Table:
     """Return by how much a strategy changes each measure where one class is much larger."""
     unequal = [each for each in results if each.workload.unequal]
-    ways: dict[str, Callable[[Results, str, float], Estimate]]
-    ways = {"error": Results.gain, "error, in % of plain's": Results.change}
+    ways: dict[str, Gain] = {"error": Results.gain, "error, in % of plain's": Results.change}
     ways |= {"error, at equal CPU time": Results.gain_in_time}
     ways |= {name: partial(Results.gain_by, measure=name) for name in MEASURES}
     found = [{job.title: job for job in judged(unequal, arm, way)} for way in ways.values()]

@@ -27,9 +27,7 @@ _REPORTED = Path(__file__).with_name("reported.toml")
 _TABLES = tomllib.loads(_REPORTED.with_name("methods.toml").read_text(encoding="utf-8"))
 METHODS, TABLE = _TABLES["methods"], _TABLES["table-1"]
 _QUOTES = read_reported(_REPORTED)["diet-runtime"].quotes
-SECONDS = {
-    key: float(_QUOTES[name].text.split()[-1].removesuffix("s")) for key, name in TABLE.items()
-}
+SECONDS = {key: float(_QUOTES[name].text.split()[-1].rstrip("s")) for key, name in TABLE.items()}
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
 LEAST_USED = "SB's least used"

@@ -90,9 +90,7 @@ def _draw(
         error = queries.final(panel[arm.key]).mean()
         return f"{label}, {error:.{1 if error >= 10 else 2}f} %"
 
-    lines: list[drawing.Line] = [
-        (name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms
-    ]
+    lines = [(name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms]
     drawing.draw_lines(axes, lines)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -163,18 +161,15 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
 
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         ends = last(runs)
-        found = {
-            "final error %": mean_of(queries.final(runs)),
-            "filtered": percent(_filtered(ends)),
-        }
+        row = {"final error %": mean_of(queries.final(runs)), "filtered": percent(_filtered(ends))}
         counts = {"updates": "updates", "backpropagated": "trained", "forwards": "forwards"}
-        found |= {name: count(ends[column].mean()) for name, column in counts.items()}
-        found["cost"] = duration(ends.cost.mean())
+        row |= {name: count(ends[column].mean()) for name, column in counts.items()}
+        row["cost"] = duration(ends.cost.mean())
         for name, column in {"wall s": "seconds", "CPU s": "cpu_seconds"}.items() if timed else ():
-            found[name] = duration(ends[column].mean()) if arm.key in beside else "–"
+            row[name] = duration(ends[column].mean()) if arm.key in beside else "–"
         if has_train_error:
-            found["training error %"] = mean_of(queries.metered(runs, "train_error").dropna())
-        return found
+            row["training error %"] = mean_of(queries.metered(runs, "train_error").dropna())
+        return row
 
     return panel.table(cells)
 
@@ -308,9 +303,7 @@ def _ours(case: Case, of: Callable[..., float]) -> Estimate:
 def _lead(case: Case, rival: str) -> Answer:
     if not any(arm.key.split(" ")[0] == rival for arm in _compared(case.panel).arms):
         return SAME, "its gate never opened in any configuration"
-    return _by_seed(
-        case.panel, case.axis, lambda places: share(places, _OURS) - share(places, [rival])
-    )
+    return _by_seed(case.panel, case.axis, lambda own: share(own, _OURS) - share(own, [rival]))
 
 
 def _lowest_behind(case: Case) -> Estimate | None:

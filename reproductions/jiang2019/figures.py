@@ -97,9 +97,7 @@ def widened(rates: Sequence[float], best: float | None) -> list[float]:
 
 def _rated(scale: Scale) -> Sequence[Setting]:
     rates = TUNED if scale.tuned else {}
-    return [
-        replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale["rated"]
-    ]
+    return [replace(one, learning_rates=rates.get(one.recipe.data, {})) for one in scale["rated"]]
 
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
@@ -204,6 +202,7 @@ _GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
 _RANKED = _on(_inside, _of("traditional", "sb", probe=probes.LossRanks()))
 _FILTERED = _on("poster", _of("traditional", "random", "sb"))
 _PREDICTED = _on(_first, _of("stale", "predicted", "predicted-gp"))
+_SPEEDUPS = {"tables": times.speedup_tables}
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
@@ -222,12 +221,8 @@ FIGURES = figures_of(
         "predictors": _along(_PREDICTED, "cost"),
         "fig-6": _along(_everyone, "updates", marked=True),
         "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
-        "table-1": {
-            "planned": _everyone,
-            "tables": times.speedup_tables,
-            "first": times.speedup_claims(),
-        },
-        "tuned": {"planned": _tuned, "tables": times.speedup_tables},
+        "table-1": {"planned": _everyone, "first": times.speedup_claims(), **_SPEEDUPS},
+        "tuned": {"planned": _tuned, **_SPEEDUPS},
         "tuning": {"planned": _tuning, "tables": by_panel(times.tuning_table)},
         "fig-8": _confidences("confidence"),
         "fig-9": _confidences("accuracy"),

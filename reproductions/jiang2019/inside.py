@@ -187,9 +187,8 @@ def _from_first(case: Case, key: str, kind: str, place: int) -> pd.Series:
 
 
 def _ahead(case: Case, key: str, place: int) -> Estimate:
-    return over_seeds(
-        _from_first(case, key, "high-loss", place) - _from_first(case, key, "random", place)
-    )
+    high, random = (_from_first(case, key, kind, place) for kind in _KINDS)
+    return over_seeds(high - random)
 
 
 def norms_table(panel: Panel) -> Table:
@@ -209,10 +208,10 @@ def _of_norms(key: str, unit: str) -> Measure:
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
 _TENTH, _TWENTIETH = 10, 20
 # The parts of the examples, from the least sure on, that claims are about.
-_PARTS: dict[str, slice | int] = {
+_PARTS = {
     "the hardest": slice(10),
-    "the tenth": _TENTH,
-    "the twentieth": _TWENTIETH,
+    "the tenth": slice(_TENTH, _TENTH + 1),
+    "the twentieth": slice(_TWENTIETH, _TWENTIETH + 1),
     "the easier": slice(50, None),
     "all": slice(None),
 }
@@ -273,13 +272,11 @@ def _epoch(panel: Panel) -> float:
     return panel.setting.recipe.epochs * float(seen.progress.iloc[0])
 
 
-def _of_percentiles(runs: pd.DataFrame, key: str, part: slice | int) -> pd.Series:
-    return _snapshots(runs)[key].map(
-        lambda values: values[part] if isinstance(part, int) else fmean(values[part])
-    )
+def _of_percentiles(runs: pd.DataFrame, key: str, part: slice) -> pd.Series:
+    return _snapshots(runs)[key].map(lambda values: fmean(values[part]))
 
 
-def _more(case: Case, key: str, part: slice | int) -> Answer:
+def _more(case: Case, key: str, part: slice) -> Answer:
     mine, theirs = (_of_percentiles(runs, key, part) for runs in (case.mine, case.theirs))
     found = paired(mine - theirs)
     if key == "accuracy" and min(mine.min(), theirs.min()) == 100:
@@ -312,9 +309,7 @@ def draw_odds(evidence: Evidence) -> Drawing:
         label = f"odds of selection at β = {beta:g} (%)"
         drawing.finish(axes, title, lines, ylabel=label, **look)
 
-    cells: list[drawing.Cell] = [
-        partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES
-    ]
+    cells = [partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES]
     return drawing.sheet(one, [cells])
 
 

@@ -43,9 +43,7 @@ def _of_recipe(row: dict[str, Any]) -> dict[str, Any]:
 def _experiment(
     recipe: dict[str, Any], falls: list[int], accelerated: list[int], **rates: float
 ) -> Experiment:
-    first, second = (
-        tuple(epoch / recipe["epochs"] for epoch in each) for each in (falls, accelerated)
-    )
+    first, second = (tuple(at / recipe["epochs"] for at in own) for own in (falls, accelerated))
     made = Recipe(**_of_recipe({**recipe}), rates=Rates.STEPS, steps=first)
     return Experiment(made, second, **rates)
 
@@ -57,7 +55,6 @@ EXPERIMENTS = {name: _experiment(**row) for name, row in _ROWS["experiments"].it
 def _setting(
     of: str,
     title: str,
-    *,
     cutout: bool = True,
     paper_data: str = "",
     published: Any = None,

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -378,9 +377,7 @@ MEASURES = {
     "sooner at": Measure(_until(reaches_sooner)),
     "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
-    "time selecting": _share(
-        lambda ends: ends.phases.map(itemgetter("select")) / ends.seconds, "% of the time"
-    ),
+    "time selecting": _share(lambda own: own.phases.str["select"] / own.seconds, "% of the time"),
     "time in forward passes": _share(_forward_share, "% of the time in training batches"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
