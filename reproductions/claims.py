@@ -60,20 +60,16 @@ class Reported(NamedTuple):
     claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
 
 
-SOURCES = {
-    name: Source(**fields)
-    for name, fields in tomllib.loads((FOLDER / "sources.toml").read_text(encoding="utf-8")).items()
-}
+_SOURCES = tomllib.loads((FOLDER / "sources.toml").read_text(encoding="utf-8"))
+SOURCES = {name: Source(**fields) for name, fields in _SOURCES.items()}
 
 
 def read_reported(path: Path) -> dict[str, Reported]:
     found = {}
     for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        source = said["source"]
-        quotes = {
-            key: Quote(**quote | {"source": SOURCES[quote.get("source", source)]})
-            for key, quote in said.get("quotes", {}).items()
-        }
+        source, quotes = said["source"], dict[str, Quote]()
+        for key, quote in said.get("quotes", {}).items():
+            quotes[key] = Quote(**quote | {"source": SOURCES[quote.get("source", source)]})
         found[name] = Reported(**said | {"source": SOURCES[source], "quotes": quotes})
     return found
 
@@ -285,6 +281,7 @@ def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.S
 
 
 _END = Measure(lambda case: final_difference(case.mine, case.theirs), "points of final error")
+Amount = partial(Measure, signed=False)
 MEASURES = {
     "error on the way": Measure(
         lambda case: measures.earlier(case.mine, case.theirs, case.axis),

@@ -76,18 +76,15 @@ def _panels(scale: str) -> Sequence[Panel]:
 
 
 def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
-    return listed(
-        f"{_times(log_speed(panel, panel[mine], panel[theirs], 'cost'))} on {panel.setting.title}"
-        for panel in panels
-    )
-
-
-def _times(logs: pd.Series) -> str:
-    found = over_seeds(logs)
-    low, high = math.exp(found.low), math.exp(found.high)
-    seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
-    interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
-    return f"{math.exp(found.mean):.2f}× as fast ({interval}{seeds})"
+    said = list[str]()
+    for panel in panels:
+        found = over_seeds(log_speed(panel, panel[mine], panel[theirs], "cost"))
+        low, high = math.exp(found.low), math.exp(found.high)
+        seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
+        interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
+        speed = f"{math.exp(found.mean):.2f}× as fast ({interval}{seeds})"
+        said.append(f"{speed} on {panel.setting.title}")
+    return listed(said)
 
 
 def _places() -> Iterator[tuple[str, float, Estimate]]:

@@ -35,6 +35,7 @@ UNEQUAL = (*THINNINGS, f"{BASELINE}+class-weights")  # where classes differ
 PARTS = tuple(f"reproductions.auto.ablations:{name}" for name in ABLATIONS)
 RULES = tuple(f"reproductions.rules.{name}:{name}" for name in COMPARED)
 INSTEAD, ADDED = (_ROWS["stages"]["instead"][key] for key in ("arms", "added"))
+FAMILIAR = _ROWS["familiar"]
 _LISTED = ("confirm", "language", "instead", "nets", "easy", "rules")
 _LISTS = (_ROWS["stages"][name]["arms"] for name in _LISTED)
 ORDER = tuple(dict.fromkeys((OURS, *chain.from_iterable(_LISTS), *RULES)))
@@ -129,11 +130,6 @@ class Workload:
         if made.copies or made.skew:
             return "skewed or repeated"
         return _ROWS["kinds"].get(self.recipe.data, "images as published")
-
-    @property
-    def is_new(self) -> bool:
-        """Whether no rule was ever tried on its data."""
-        return self.recipe.data.partition(":")[0] not in _ROWS["familiar"]
 
     def fits(self, arm: str) -> bool:
         """Return whether a strategy can do anything here."""

@@ -145,7 +145,8 @@ def by_kind(results: Sequence[Results]) -> Table:
     rows = [(kind, *_tallied(results, among=own)) for kind, own in kinds.items()]
     rows.sort(key=lambda row: -int(row[2]) / int(row[1]))
     rows.append(("all", *_tallied(results)))
-    if 0 < len(new := {w for w in there if w.is_new}) < len(there):
+    new = {w for w in there if w.recipe.data.partition(":")[0] not in protocol.FAMILIAR}
+    if 0 < len(new) < len(there):
         name = f"of these, on data not used to develop {OURS}"
         rows.append((name, *_tallied(results, among=new)))
     if judged(results, NULL):

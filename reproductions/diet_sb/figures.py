@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 from reproductions import claims, drawing, measures, settings
-from reproductions.claims import Case, Measure, by_panel, figures_of, read_reported
+from reproductions.claims import Amount, Case, Measure, by_panel, figures_of, read_reported
 from reproductions.measures import Evidence, Panel, curve_at, last, mean_of, over_seeds, paired
 from reproductions.probes import El2nRanks, Selections
 from reproductions.settings import STYLES, Arm, Scale, Setting
@@ -344,13 +344,12 @@ MEASURES = {
         lambda case: measures.final_difference(case.theirs, case.mine), "points of accuracy"
     ),
     "accuracy lost": claims.MEASURES["final error"]._replace(unit="points of accuracy"),
-    "examples kept": Measure(
+    "examples kept": Amount(
         lambda case: over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates),
         "% of the examples",
-        signed=False,
     ),
-    "time per epoch": Measure(
-        lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
+    "time per epoch": Amount(
+        lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time"
     ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from reproductions import drawing, measures
-from reproductions.claims import Answer, Case, Measure, beyond_the_first
+from reproductions.claims import Amount, Answer, Case, Measure, beyond_the_first
 from reproductions.measures import SAME, Evidence, Panel, clock, last, mean_of, over_seeds, paired
 from reproductions.settings import SHORTENED, STRATEGIES, USUAL, Arm, make_arm
 from selective_backprop_lab.analysis import queries
@@ -320,19 +320,16 @@ MEASURES = {
         lambda case: paired(100 * (1 - last(case.mine).forwards / last(case.theirs).forwards)),
         "% of forward passes saved",
     ),
-    "filtered after the first epoch": Measure(_filtered_later, "% of the images", signed=False),
-    "loss on the way": Measure(
+    "filtered after the first epoch": Amount(_filtered_later, "% of the images"),
+    "loss on the way": Amount(
         lambda case: measures.earlier(case.mine, case.theirs, case.axis, "test_loss"),
         "of mean test loss over the same images",
-        signed=False,
     ),
     "gain beyond the first": Measure(
         partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
     ),
-    "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
-    "share of the budgets": Measure(
-        partial(_ours, of=_share_of_budgets), "% of the budgets", signed=False
-    ),
-    "lead in shares": Measure(_lead, "points of share", signed=False),
-    "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),
+    "share of the front": Amount(partial(_ours, of=share), "% of the front"),
+    "share of the budgets": Amount(partial(_ours, of=_share_of_budgets), "% of the budgets"),
+    "lead in shares": Amount(_lead, "points of share"),
+    "lowest error behind": Amount(_lowest_behind, "points of error"),
 }

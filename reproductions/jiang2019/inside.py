@@ -17,7 +17,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from torch import Tensor
 
 from reproductions import drawing, measures, probes
-from reproductions.claims import CERTAIN, Answer, Case, Measure
+from reproductions.claims import CERTAIN, Amount, Answer, Case, Measure
 from reproductions.measures import Evidence, Panel, mean_of, observed, over_seeds, paired
 from reproductions.settings import STYLES, Arm
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
@@ -202,7 +202,7 @@ def norms_table(panel: Panel) -> Table:
 
 def _of_norms(key: str, unit: str) -> Measure:
     seen = partial(measures.over_training, probe=probes.GradientNorms, pick=attrgetter(key))
-    return Measure(lambda case: over_seeds(seen(case.mine)), f"{unit} over training", signed=False)
+    return Amount(lambda case: over_seeds(seen(case.mine)), f"{unit} over training")
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
@@ -325,14 +325,11 @@ def _moved(runs: pd.DataFrame) -> pd.Series:
 
 _UNITS = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}
 MEASURES = {
-    "rank of the easiest": Measure(
-        _rank_of_easiest, "% of the examples rank lower, on average", signed=False
-    ),
+    "rank of the easiest": Amount(_rank_of_easiest, "% of the examples rank lower, on average"),
     "ahead of random": Measure(_ahead),
-    "signs kept": Measure(
+    "signs kept": Amount(
         lambda case: over_seeds(_from_first(case, "sign", "high-loss", 0)),
         f"% of equal signs from epoch {FIRST} on",
-        signed=False,
     ),
     "ranks of losses and gradients": _of_norms("correlation", "correlation of ranks"),
     "share of the lower half": _of_norms("lower_half", "% of the sum of norms"),

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from reproductions import claims, measures
-from reproductions.claims import Answer, Case, Claim, Measure, times_as_fast
+from reproductions.claims import Amount, Answer, Case, Claim, Measure, times_as_fast
 from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
 from reproductions.jiang2019.curves import FACTORS
 from reproductions.measures import CLOCKS, Evidence, Panel, at_target, clock, last, mean_of
@@ -173,7 +173,7 @@ def _share(of: Callable[[pd.DataFrame], pd.Series], unit: str) -> Measure:
             return None
         return measures.over_seeds(100 * of(last(case.mine)))
 
-    return Measure(_until(measure), unit, signed=False)
+    return Amount(_until(measure), unit)
 
 
 # Table 1
