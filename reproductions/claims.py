@@ -28,8 +28,6 @@ from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, in_words, with_interval
 from selective_backprop_lab.records.frame import AXIS_WORDS
 
-FOLDER = Path(__file__).parent
-
 
 class Source(NamedTuple):
     """A document that says something of selection."""
@@ -60,7 +58,7 @@ class Reported(NamedTuple):
     claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
 
 
-_SOURCES = tomllib.loads((FOLDER / "sources.toml").read_text(encoding="utf-8"))
+_SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
 SOURCES = {name: Source(**fields) for name, fields in _SOURCES.items()}
 
 

@@ -160,7 +160,8 @@ def main(
         raise sb.ConfigurationError("study-recovery takes no part of itself: no --only, no --arms")
     if lists or named:
         place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
-        whole = SCALES[scale].lasting(epochs).ending_after(hours)
+        whole = SCALES[scale].ending_after(hours)
+        whole = whole.lasting(epochs) if epochs else whole
         figures = papers.find_figures(named or ["all"], whole)
         part, kept = papers.limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):

@@ -88,9 +88,9 @@ def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
 
 
 def _places() -> Iterator[tuple[str, float, Estimate]]:
-    """Yield each setting on record that has SB and a shortened schedule: its name, and its place.
+    """Yield the name of each setting on record, and its place: two numbers.
 
-    This is the training error, in %, of plain training of SB's cost, and the logarithm of how many
+    They are the training error, in %, of plain training of SB's cost, and the logarithm of how many
     times as fast SB is as the best plain training.
     """
     for name in SCALES:

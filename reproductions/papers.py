@@ -161,11 +161,9 @@ def limited(
     strategies = dict.fromkeys(arm.strategy for panel in panels for arm in panel.arms)
     timed = [timing.recipe for figure in figures for timing in figure.timings(scale)]
     data = dict.fromkeys(each.data for each in [*(p.setting.recipe for p in panels), *timed])
-    part = replace(
-        scale,
-        arms=tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms),
-        only=tuple(find_name("data set", name, data, more=" here") for name in only),
-    )
+    keys = tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms)
+    names = tuple(find_name("data set", name, data, more=" here") for name in only)
+    part = replace(scale, arms=keys, only=names)
     if not (kept := [figure for figure in figures if figure.needs(part)]):
         raise sb.ConfigurationError(
             f"nothing of {', '.join(each.name for each in figures)} is left with only {part.part}"
@@ -267,12 +265,8 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         )
 
     def filled(panel: Panel) -> Panel:
-        every = [
-            order.records[plan.record_name].assign(key=arm.key)
-            for arm in panel.arms
-            for plan in order.plans_of(arm)
-            if plan.record_name in there
-        ]
+        keyed = [(arm.key, plan.record_name) for arm in panel.arms for plan in order.plans_of(arm)]
+        every = [order.records[name].assign(key=key) for key, name in keyed if name in there]
         # The copy has few blocks, so its rows are taken faster.
         runs = pd.concat(every, ignore_index=True).copy() if every else panel.runs
         found, arms, lost = replace(panel, runs=runs, root=order.root), list[Arm](), list[Arm]()

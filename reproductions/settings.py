@@ -26,10 +26,7 @@ STALE = 3
 AT_COST = ("auto", "easy-skip")  # the paper does not have them: as long as SB's cost allows
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
-# Of lines that are no strategies: Okabe and Ito's colours, dark and light alternating.
-_LOOKS = {"#d55e00": "solid", "#0072b2": "dash", "#009e73": "dashdot", "#cc79a7": "longdash"}
-_LOOKS |= {"#e69f00": "dot", "#56b4e9": "longdashdot"}
-STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _LOOKS.items())
+STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _TABLES["looks"].items())
 
 
 @dataclass(frozen=True)
@@ -136,10 +133,8 @@ class Scale:
         """Return a scale whose runs end after so many hours; those of the Diet-SB poster stay."""
         return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
 
-    def lasting(self, epochs: int | None) -> "Scale":
-        """Return a scale of runs of so many epochs, but for young nets; None changes nothing."""
-        if epochs is None:
-            return self
+    def lasting(self, epochs: int) -> "Scale":
+        """Return a scale of runs of so many epochs, but for young nets."""
         return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
     def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":

@@ -186,23 +186,16 @@ class Workload:
                 beyond = known.rate * 2.0**known.edge
                 if known.edge and 1 / WIDEST <= beyond / self.recipe.learning_rate <= WIDEST:
                     grid.add(beyond)
-        return [
-            self.plan(cell, rate, seed, device, tunes=True)
-            for seed in TUNING_SEEDS[: self.tuning_seeds]
-            for cell in cells
-            for rate in sorted(grids[cell[1]])
-        ]
+        tries = [(cell, rate) for cell in cells for rate in sorted(grids[cell[1]])]
+        seeds = TUNING_SEEDS[: self.tuning_seeds]
+        return [self.plan(*each, seed, device, tunes=True) for seed in seeds for each in tries]
 
     def plans(
         self, arms: Sequence[str], rates: Mapping[Cell, Tuned], seeds: Sequence[int], device: str
     ) -> list[RunConfig]:
         """Return the runs of all cells with a known learning rate, by seed."""
-        return [
-            self.plan(cell, rates[cell].rate, seed, device)
-            for seed in seeds
-            for cell in self.cells(arms)
-            if cell in rates
-        ]
+        cells = [cell for cell in self.cells(arms) if cell in rates]
+        return [self.plan(cell, rates[cell].rate, seed, device) for seed in seeds for cell in cells]
 
 
 @dataclass(frozen=True)

@@ -75,11 +75,9 @@ def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) ->
         if absent := absent_data(tuning, order.root):
             raise sb.DataError("\n".join(absent.values()))
         _train_some(console, "Runs that find learning rates", tuning, order)
-    plans = [
-        plan
-        for workload, (*_, rates) in zip(stage.workloads, found, strict=True)
-        for plan in workload.plans(arms, rates, stage.seeds(order.seeds), order.device)
-    ]
+    plans, seeds = list[RunConfig](), stage.seeds(order.seeds)
+    for workload, (*_, rates) in zip(stage.workloads, found, strict=True):
+        plans += workload.plans(arms, rates, seeds, order.device)
     # A seed of each workload after the other, so that few seeds say something.
     _train_some(console, "Runs at the best rates", sorted(plans, key=lambda p: p.seed), order)
 
@@ -112,10 +110,7 @@ def compose(results: Sequence[Results]) -> str:
 
 
 def by_job(results: Sequence[Results]) -> Table:
-    """Return the final error of the best plain training in each job, and the strategies' gains.
-
-    The first row counts the jobs. Columns without entries are left out.
-    """
+    """Return each job's best plain training and gains, below counts; empty columns are left out."""
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
     skewed = [each for each in results if each.workload.composition.skew]
     come = {job.title: job for job in judged(skewed, gain=Results.gain_as_classes_come)}
@@ -199,10 +194,7 @@ def of_parts(results: Sequence[Results]) -> Table:
 
 
 def adds_up(results: Sequence[Results]) -> Table:
-    """Return the gains of strategies, treatments and combinations where `ADDED` is tried.
-
-    Each is judged over the jobs of this table, with the seeds that all of a job's strategies have.
-    """
+    """Return all gains where `ADDED` is tried, with the seeds that a job's strategies share."""
     chosen = [each.on_shared_seeds() for each in results if each.workload.adds]
     titles, rows = [title for title, *_ in _jobs(chosen)], []
     for arm in dict.fromkeys((*protocol.INSTEAD, *protocol.ADDED)):

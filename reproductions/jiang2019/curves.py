@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -288,8 +289,7 @@ def front_table(panel: Panel) -> Table:
         same = f", and {every - own} that are Traditional here" if own < every else ""
         found = [
             with_interval(_by_seed(panel, axis, partial(of, families=[key]))) if own else "–"
-            for of in (share, _share_of_budgets)
-            for axis in along
+            for of, axis in product((share, _share_of_budgets), along)
         ]
         rows.append((STRATEGIES[key][0], f"{own}{same}", *found))
     shares = [f"% of the {of}, {AXIS_WORDS[x]}" for of in ("front", "budgets") for x in along]

@@ -47,10 +47,6 @@ def _inside(scale: Scale) -> Sequence[Setting]:
     return [replace(each, published=PROBED) for each in scale["inside"]]
 
 
-def _first(scale: Scale) -> Sequence[Setting]:
-    return scale["main"][:1]
-
-
 def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
     seen = (probe,) if probe else ()
     return lambda setting: [make_arm(key, setting, probes=seen, **options) for key in keys]
@@ -196,12 +192,10 @@ def _confidences(key: str) -> dict[str, Any]:
     return _made(panels, inside.draw_percentiles, inside.percentiles_table, key=key)
 
 
-_EASIEST = _on(_first, _of("traditional", probe=probes.LossRanks()))
+_EASIEST = _on("first", _of("traditional", probe=probes.LossRanks()))
 _QUANTILES = _on(_inside, _of("traditional", probe=probes.LossQuantiles()))
 _GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
 _RANKED = _on(_inside, _of("traditional", "sb", probe=probes.LossRanks()))
-_FILTERED = _on("poster", _of("traditional", "random", "sb"))
-_PREDICTED = _on(_first, _of("stale", "predicted", "predicted-gp"))
 _SPEEDUPS = {"tables": times.speedup_tables}
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
@@ -218,7 +212,7 @@ FIGURES = figures_of(
             ),
             "tables": by_panel(inside.norms_table),
         },
-        "predictors": _along(_PREDICTED, "cost"),
+        "predictors": _along(_on("first", _of("stale", "predicted", "predicted-gp")), "cost"),
         "fig-6": _along(_everyone, "updates", marked=True),
         "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
         "table-1": {"planned": _everyone, "first": times.speedup_claims(), **_SPEEDUPS},
@@ -246,7 +240,7 @@ FIGURES = figures_of(
             "timed": lambda scale: [StepTiming(each.recipe) for each in scale["timed"]],
         },
         "poster": {
-            "planned": _FILTERED,
+            "planned": _on("poster", _of("traditional", "random", "sb")),
             "draw": curves.draw_poster,
             "tables": lambda evidence: [
                 curves.ends_table(panel) for panel in curves.filtered_named(evidence).panels

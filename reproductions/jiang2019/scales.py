@@ -80,7 +80,7 @@ def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
         made[key] = _setting(**{name: value for name, value in rows[key].items() if name != "like"})
     main = tuple(made[key] for key in row["main"])
     groups = dict.fromkeys(("rated", "nets", "poster", "timed"), main)
-    groups |= dict.fromkeys(("inside", "redundant", "noisy", "swept", "batches"), main[:1])
+    groups |= dict.fromkeys(("first", "inside", "redundant", "noisy", "swept", "batches"), main[:1])
     groups |= {"pruned": main[:1], "scored": 2 * main[:1], "remarked": (), "gated": ()}
     for group in ("main", *groups):
         if group in row:

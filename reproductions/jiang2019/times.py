@@ -32,7 +32,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "backward": ("backward",),
     "other": ("other", "load", "step", "prepare", "overhead"),
 }
-_KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
 _EPOCHS = Path(__file__).parents[2] / "records" / "bench" / "gpu-epochs.json"
 _RATE = 1 / 3  # of its epochs
@@ -72,7 +71,7 @@ def _obstacle(panel: Panel, factor: float) -> str:
 def _parts(panel: Panel, factor: float) -> tuple[float, pd.DataFrame, list[tuple[int, int]]]:
     target, means, seeds = target_of(panel, factor), dict[str, pd.Series](), []
     assert target is not None
-    for arm in (arm for arm in panel.arms if arm.key in _KEYS):
+    for arm in (arm for arm in panel.arms if arm.key in ("traditional", "sb", "stale")):
         spent = _parts_of(at_target(panel[arm.key], target))
         means[arm.label] = spent.mean()
         seeds.append((len(spent), panel[arm.key].seed.nunique()))
