@@ -1,7 +1,7 @@
-"""The claims of papers, a row each, and how a row is judged by the frame of its figure.
+"""A figure or table of a source, with its claims, and how its frame judges them.
 
-A row names its sentence, its arms, its measure, and the side of a limit on which the measure must
-lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
+A row of a claim names its sentence, its arms, its measure, and the side of a limit on which the
+measure must lie. The rows of a study stand in `<study>/reported.toml`, below their figures.
 """
 
 import math
@@ -16,24 +16,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
+from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
-from reproductions.evidence import Evidence, Panel
-from reproductions.settings import Arm
-from reproductions.training import file_of
+from reproductions.measures import Evidence, Panel, final_difference
+from reproductions.settings import Arm, Scale
+from reproductions.training import StepTiming
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.estimates import (
-    Estimate,
-    Finding,
-    Verdict,
-    estimate,
-    is_above,
-    opposite,
-)
-from selective_backprop_lab.analysis.tables import in_words, with_interval
+from selective_backprop_lab.analysis.estimates import Estimate, Finding, Verdict, is_above, opposite
+from selective_backprop_lab.analysis.facts import listed
+from selective_backprop_lab.analysis.tables import Table, in_words, with_interval
 from selective_backprop_lab.records.frame import AXIS_WORDS
-
-FOLDER = Path(__file__).parent
 
 
 class Source(NamedTuple):
@@ -65,21 +58,16 @@ class Reported(NamedTuple):
     claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
 
 
-SOURCES = {
-    name: Source(**fields)
-    for name, fields in tomllib.loads((FOLDER / "sources.toml").read_text(encoding="utf-8")).items()
-}
+_SOURCES = tomllib.loads(Path(__file__).with_name("sources.toml").read_text(encoding="utf-8"))
+SOURCES = {name: Source(**fields) for name, fields in _SOURCES.items()}
 
 
 def read_reported(path: Path) -> dict[str, Reported]:
-    """Return the figures and tables of a file, by name."""
     found = {}
     for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        source = said["source"]
-        quotes = {
-            key: Quote(**quote | {"source": SOURCES[quote.get("source", source)]})
-            for key, quote in said.get("quotes", {}).items()
-        }
+        source, quotes = said["source"], dict[str, Quote]()
+        for key, quote in said.get("quotes", {}).items():
+            quotes[key] = Quote(**quote | {"source": SOURCES[quote.get("source", source)]})
         found[name] = Reported(**said | {"source": SOURCES[source], "quotes": quotes})
     return found
 
@@ -103,7 +91,6 @@ class Case(NamedTuple):
 
     @property
     def panel(self) -> Panel:
-        """The panel of the claim."""
         return self.panels[0]
 
 
@@ -144,23 +131,6 @@ class Claim:
     across: bool = False  # about an arm of the first panel, and one of the last
 
 
-def read_claims(
-    reported: Mapping[str, Reported], measures: Mapping[str, Measure]
-) -> dict[str, list[Claim]]:
-    """Return the claims of each figure; a row `{ of = …, as = … }` stands for another's rows."""
-
-    def read(name: str) -> Iterator[Claim]:
-        for row in reported[name].claims:
-            if "as" in row:
-                yield from (replace(claim, of=row["of"]) for claim in read(row["as"]))
-                continue
-            options = {key: value for key, value in row.items() if key not in {"measure", "with"}}
-            options["options"] = row.get("with", {})
-            yield Claim(measure=measures[row["measure"]], **options)
-
-    return {name: [*read(name)] for name in reported}
-
-
 def judge(
     claims: Sequence[Claim], evidence: Evidence, elsewhere: Mapping[Compared, str] | None = None
 ) -> Iterator[Judged]:
@@ -171,24 +141,52 @@ def judge(
             yield claim.of, _finding(claim, text, claim.measure.of(times), claim.limit)
     before = {key: f"counted at {name}" for key, name in (elsewhere or {}).items()}
     for one in _comparisons(claims, evidence.panels):
-        for name, finding in _judged(*one, evidence.panels[0]):
-            keys = _compared(*one), _numbers(*one, finding)
-            if not finding.aside:
-                aside = next((before[key] for key in keys if key in before), "")
-                finding = replace(finding, aside=aside)
-                before = dict.fromkeys(keys, "counted above") | before
-            yield name, finding
+        if (finding := _judged(one, evidence.panels[0])) is None:
+            continue
+        keys = one.identity, one.numbers(finding)
+        if not finding.aside:
+            aside = next((before[key] for key in keys if key in before), "")
+            finding = replace(finding, aside=aside)
+            before = dict.fromkeys(keys, "counted above") | before
+        yield one.claim.of, finding
 
 
 def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]:
     """Return the comparisons that count of claims in panels, run or planned."""
-    every = _comparisons(claims, panels)
-    return [_compared(*one) for one in every if not _untested(*one[:2])]
+    return [one.identity for one in _comparisons(claims, panels) if not one.untested]
 
 
-def _comparisons(
-    claims: Sequence[Claim], panels: Sequence[Panel]
-) -> Iterator[tuple[Claim, Sequence[Panel], Sequence[Arm], str]]:
+class _Comparison(NamedTuple):
+    claim: Claim
+    panels: Sequence[Panel]  # one; all of a figure for a claim across panels
+    arms: Sequence[Arm]
+    axis: str
+
+    @property
+    def identity(self) -> Compared:
+        claim = self.claim
+        runs = [(arm.plan.record_name, arm.seeds) for arm in self.arms or self.panels[0].arms]
+        limit = claim.side, claim.limit, claim.relative
+        return claim.measure.of, *sorted(claim.options.items()), *limit, self.axis, *runs
+
+    def numbers(self, finding: Finding) -> Compared:
+        plain = self._replace(claim=replace(self.claim, options={}))
+        said = finding.measured
+        how = "times" if "×" in said else self.claim.measure.of
+        found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", said)
+        return how, *plain.identity[5:], *found, len(found) or finding
+
+    @property
+    def untested(self) -> str:
+        """Why the claim does not count here, whatever was measured; "" if it counts."""
+        if self.claim.certain:
+            return CERTAIN
+        if self.panels[0].setting.learning_rates:
+            return "at tuned rates"
+        return "not tested" if self.claim.data and not self.panels[0].setting.real else ""
+
+
+def _comparisons(claims: Sequence[Claim], panels: Sequence[Panel]) -> Iterator[_Comparison]:
     """Yield claims with panels, arms and axis; claims of the same arms take turns at each axis."""
     every = [(panel,) for panel in panels]
     if any(claim.across for claim in claims):
@@ -202,31 +200,7 @@ def _comparisons(
                     for row in (row for row in rows if axis in row.axes):
                         label = pair[0].label if pair else ""
                         if re.search(row.only, f"{these[0].title}: {label}"):
-                            yield row, these, pair, axis
-
-
-def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str) -> Compared:
-    runs = [(file_of(arm.plan), arm.seeds) for arm in arms or panels[0].arms]
-    limit = claim.side, claim.limit, claim.relative
-    return claim.measure.of, *sorted(claim.options.items()), *limit, axis, *runs
-
-
-def _numbers(
-    claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
-) -> Compared:
-    runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
-    how = "times" if "×" in finding.measured else claim.measure.of
-    found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)
-    return how, *runs, *found, len(found) or finding
-
-
-def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
-    """Return why a claim does not count in panels, whatever was measured; "" if it counts."""
-    if claim.certain:
-        return CERTAIN
-    if panels[0].setting.learning_rates:
-        return "at tuned rates"
-    return "not tested" if claim.data and not panels[0].setting.real else ""
+                            yield _Comparison(row, these, pair, axis)
 
 
 def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> list[Sequence[Arm]]:
@@ -244,10 +218,8 @@ def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> li
     return [(arm, keyed[name]) for arm, name in names if name in keyed]
 
 
-def _judged(
-    claim: Claim, panels: Sequence[Panel], pair: Sequence[Arm], axis: str, first: Panel
-) -> Iterator[Judged]:
-    panel = panels[0]
+def _judged(one: _Comparison, first: Panel) -> Finding | None:
+    (claim, panels, pair, axis), panel = one, one.panels[0]
     labels = [arm.label for arm in pair] or [""]
     sides = [(each, arm.key) for each, arm in zip((panel, panels[-1]), pair, strict=False)]
     frames = [each[key] for each, key in sides]
@@ -258,11 +230,11 @@ def _judged(
         else:
             (axis,) = measures.timed((axis,), pd.concat(frames) if frames else panel.runs)
         if axis in claim.axes:
-            return  # seconds that do not compare, of a claim that is judged by cost as well
+            return None  # seconds that do not compare, of a claim that is judged by cost as well
     case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis, first)
     answer = claim.measure.of(case, **claim.options)
     if answer is None:
-        return
+        return None
     aside = next(filter(None, (each.gate_shut(key) for each, key in sides)), "")
     method, _, share = labels[0].partition(" ")
     names = {"axis": AXIS_WORDS[axis], "method": method, "share": share, "panels": panels}
@@ -272,7 +244,7 @@ def _judged(
         limit = min(limit * queries.final(case.theirs).mean(), MOST)
     text = title + claim.text.format(*labels, **names)
     finding = _finding(claim, text, answer, limit, **names)
-    yield claim.of, replace(finding, aside=aside or _untested(claim, panels) or finding.aside)
+    return replace(finding, aside=aside or one.untested or finding.aside)
 
 
 def _finding(claim: Claim, text: str, answer: Answer, limit: float, **names: Any) -> Finding:
@@ -306,9 +278,8 @@ def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.S
     return measures.paired(of(*pair) - of(*there))
 
 
-_END = Measure(
-    lambda case: measures.final_difference(case.mine, case.theirs), "points of final error"
-)
+_END = Measure(lambda case: final_difference(case.mine, case.theirs), "points of final error")
+Amount = partial(Measure, signed=False)
 MEASURES = {
     "error on the way": Measure(
         lambda case: measures.earlier(case.mine, case.theirs, case.axis),
@@ -327,7 +298,85 @@ def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict | str, str]:
     """Return whether logarithms of how many times sooner something is are above 0, in words."""
     if not len(ratios):
         return NOTHING, ""
-    found = estimate([*ratios])
+    found = measures.over_seeds(ratios)
     low, high = math.exp(found.low), math.exp(found.high)
     interval = "" if math.isnan(found.half_width) else f" ({low:.2f} to {high:.2f})"
     return is_above(found), f"{math.exp(found.mean):.2f}× as fast {where}{interval}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure or table of a source."""
+
+    name: str  # on the command line
+    reported: Reported
+    claims: Sequence[Claim]
+    planned: Callable[[Scale], Sequence[Panel]]  # whatever part of them is asked for
+    draw: Callable[[Evidence], Drawing | None] = lambda evidence: None
+    tables: Callable[[Evidence], Sequence[Table]] = lambda evidence: ()
+    timed: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
+    whole: bool = False  # whether it is nothing without one of its panels
+
+    def panels(self, scale: Scale) -> list[Panel]:
+        every = self.planned(scale)
+        if scale.arms:
+            kept = [[arm for arm in each.arms if arm.strategy in scale.arms] for each in every]
+            every = [replace(p, arms=tuple(arms)) for p, arms in zip(every, kept, strict=True)]
+        found = [p for p in every if p.arms and scale.has(p.setting.recipe)]
+        return [] if self.whole and len(found) < len(every) else found
+
+    def timings(self, scale: Scale) -> list[StepTiming]:
+        return [each for each in self.timed(scale) if not scale.arms and scale.has(each.recipe)]
+
+    def needs(self, scale: Scale) -> bool:
+        return bool(self.panels(scale) or self.timings(scale))
+
+    def form(self, scale: Scale) -> str:
+        """Return in one line whether it is as its source captions it."""
+        if self.reported.ours:
+            return f"ours: {self.reported.ours}"
+        changed = {what: None for words in self.changes(scale).values() for what in words}
+        return f"compressed: {', '.join(changed)}" if changed else "as captioned"
+
+    def changes(self, scale: Scale) -> dict[str, Mapping[str, str]]:
+        """Return the differences from the source's settings, in words, by our setting."""
+        found: dict[str, dict[str, str]] = {
+            panel.setting.title: panel.setting.changes for panel in self.panels(scale)
+        }
+        recipes = [timing.recipe for timing in self.timings(scale)]
+        nets, sizes = [each.model for each in recipes], {each.batch_size for each in recipes}
+        timed = found.setdefault("Timed", {})
+        if nets and self.reported.model not in nets:
+            timed["net"] = f"{', '.join(nets)} instead of {self.reported.model}"
+        if sizes - {128}:
+            said = listed(map(str, sorted(sizes - {128})))
+            timed["batch size"] = f"batches of {said} instead of 128"
+        return {title: words for title, words in found.items() if words}
+
+
+def by_panel(table: Callable[[Panel], Table]) -> Callable[[Evidence], Sequence[Table]]:
+    return lambda evidence: [table(panel) for panel in evidence.panels]
+
+
+def figures_of(
+    reported: Path, made: Mapping[str, Mapping[str, Any]], own: Mapping[str, Measure]
+) -> tuple[Figure, ...]:
+    """Return a source's figures, with the fields that are `made`, and measures of its `own`.
+
+    A row of a claim `{ of = …, as = … }` stands for the rows of another figure.
+    """
+    said, known = read_reported(reported), {**MEASURES, **own}
+
+    def claims(name: str) -> Iterator[Claim]:
+        for row in said[name].claims:
+            if "as" in row:
+                yield from (replace(claim, of=row["of"]) for claim in claims(row["as"]))
+                continue
+            fields = {key: value for key, value in row.items() if key not in {"measure", "with"}}
+            yield Claim(measure=known[row["measure"]], options=row.get("with", {}), **fields)
+
+    found = list[Figure]()
+    for name, each in said.items():
+        fields: dict[str, Any] = {"first": (), **made[name]}
+        found.append(Figure(name, each, [*fields.pop("first"), *claims(name)], **fields))
+    return tuple(found)

@@ -40,95 +40,88 @@ app = typer.Typer(
     context_settings={"allow_interspersed_args": True},
 )
 
-Names = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="list | headline | NAME... | all",
-        help=f"What to redo: {', '.join(papers.FIGURES)}; or all, for all of these; "
-        f"{', '.join(STUDY)}, the stages of the study behind auto; or study, for all stages. "
-        "list prints the runs of each figure, how many are on record, and how long the rest "
-        "takes. headline says in four lines what the paper reports and what is on record, and "
-        "draws figure 7 and table 1.",
-    ),
-]
 _LIVE = (
     "With headline: train Traditional, SB and a shortened Traditional on MNIST anew, for a few "
     "minutes, and print how fast they are beside what is on record."
 )
-Live = Annotated[bool, typer.Option("--live", help=_LIVE)]
-ScaleOption = Annotated[
-    str,
-    option(
-        "|".join(SCALES),
-        "The runs of figures. small: small nets on parts of the data, about two hours on two "
-        "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
-        "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
-        "MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 in bf16, half an "
-        "hour on a GPU. gpu-50, gpu-200: ResNet-18 on CIFAR-10 for 50 or 200 epochs, minutes a "
-        "seed on a GPU. full: the papers' own nets, data and lengths, days on a GPU.",
-    ),
-]
-Seeds = Annotated[
-    int | None,
-    option("N", "How many seeds are judged. Default: 3; for the study, 5.", min=1),
-]
-Out = Annotated[
-    Path | None,
-    option(
-        "FOLDER",
-        "Folder for records, figures and tables. Each stage of the study gets a folder of its "
-        "own in it. Default: runs/papers and runs/study; with --from-records, records/papers/SCALE "
-        "and records/study.",
-    ),
-]
-Hours = Annotated[
-    float | None,
-    option(
-        "H",
-        "End every run of figures after this many hours of training (in the paper 12, and 96 on "
-        "SVHN). Runs that prune a data set keep their epochs.",
-        min=0.0,
-    ),
-]
 _PART = "Figures and tables show only these; the study's page shows all records."
-Only = Annotated[
-    str | None,
-    option(
-        "DATA,...",
-        "Train only on these data, such as cifar10, or for the study mnist-skewed,digits. " + _PART,
-    ),
-]
-Arms = Annotated[
-    str | None,
-    option(
-        "STRATEGY,...",
-        "Train only with these strategies, such as traditional,sb,random, or for the study "
-        "traditional,auto. " + _PART,
-    ),
-]
-Epochs = Annotated[
-    int | None,
-    option("N", "Train for figures and tables so many epochs instead of the scale's.", min=2),
-]
 
 
 @app.callback()
 def main(
-    names: Names,
-    scale: ScaleOption = "small",
-    seeds: Seeds = None,
-    hours: Hours = None,
-    only: Only = None,
-    arms: Arms = None,
-    epochs: Epochs = None,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="list | headline | NAME... | all",
+            help=f"What to redo: {', '.join(papers.FIGURES)}; or all, for all of these; "
+            f"{', '.join(STUDY)}, the stages of the study behind auto; or study, for all stages. "
+            "list prints the runs of each figure, how many are on record, and how long the rest "
+            "takes. headline says in four lines what the paper reports and what is on record, and "
+            "draws figure 7 and table 1.",
+        ),
+    ],
+    scale: Annotated[
+        str,
+        option(
+            "|".join(SCALES),
+            "The runs of figures. small: small nets on parts of the data, about two hours on two "
+            "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two "
+            "hours. saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few "
+            "figures with MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 "
+            "in bf16, half an hour on a GPU. gpu-50, gpu-200: ResNet-18 on CIFAR-10 for 50 or 200 "
+            "epochs, minutes a seed on a GPU. full: the papers' own nets, data and lengths, days "
+            "on a GPU.",
+        ),
+    ] = "small",
+    seeds: Annotated[
+        int | None,
+        option("N", "How many seeds are judged. Default: 3; for the study, 5.", min=1),
+    ] = None,
+    hours: Annotated[
+        float | None,
+        option(
+            "H",
+            "End every run of figures after this many hours of training (in the paper 12, and 96 "
+            "on SVHN). Runs that prune a data set keep their epochs.",
+            min=0.0,
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        option(
+            "DATA,...",
+            "Train only on these data, such as cifar10, or for the study mnist-skewed,digits. "
+            + _PART,
+        ),
+    ] = None,
+    arms: Annotated[
+        str | None,
+        option(
+            "STRATEGY,...",
+            "Train only with these strategies, such as traditional,sb,random, or for the study "
+            "traditional,auto. " + _PART,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        option("N", "Train for figures and tables so many epochs instead of the scale's.", min=2),
+    ] = None,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
     device: options.Device = None,
     from_records: options.FromRecords = False,
-    out: Out = None,
+    out: Annotated[
+        Path | None,
+        option(
+            "FOLDER",
+            "Folder for records, figures and tables. Each stage of the study gets a folder of its "
+            "own in it. Default: runs/papers and runs/study; with --from-records, "
+            "records/papers/SCALE and records/study.",
+        ),
+    ] = None,
     checkpoint_every: options.CheckpointEvery = None,
-    live: Live = False,
+    live: Annotated[bool, typer.Option("--live", help=_LIVE)] = False,
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
 
@@ -146,19 +139,19 @@ def main(
     given: dict[str, Any] = {"device": where, "threads": threads, "jobs": jobs or room}
     given |= {"root": root, "trains": not from_records, "every": checkpoint_every}
     given |= {"command": shlex.join([PROGRAM, *sys.argv[1:]])}
-    names = [each for name in names for each in (STUDY if name == "study" else [name])]
     known = (*papers.FIGURES, "all", "list", "headline", *STUDY)
-    names = [find_name("figure, table or stage", name, known) for name in names]
+    typed = [each for name in names for each in (STUDY if name == "study" else [name])]
+    names = [find_name("figure, table or stage", name, known) for name in typed]
     stages = {name: STUDY[name] for name in names if name in STUDY}
     named = [name for name in names if name not in {*STUDY, "list", "headline"}]
     if live and "headline" not in names:
         raise sb.ConfigurationError("--live is of headline: scripts/reproduce headline --live")
     if "headline" in names:
         headline(console, out or Path("runs/headline"))
-        if live:
-            folder, whole = out or Path("runs/papers"), SCALES["saturated"]
-            order = papers.PaperOrder(scale=whole, seeds=seeds or 1, out=folder, **given)
-            train_live(console, order)
+    if live:
+        folder, whole = out or Path("runs/papers"), SCALES["saturated"]
+        order = papers.PaperOrder(scale=whole, seeds=seeds or 1, out=folder, **given)
+        train_live(console, order)
     lists = "list" in names
     for name, unfit in {"list": lists, "--epochs": epochs}.items():
         if unfit and stages:
@@ -167,7 +160,8 @@ def main(
         raise sb.ConfigurationError("study-recovery takes no part of itself: no --only, no --arms")
     if lists or named:
         place = out or (papers.COMMITTED / scale if from_records else Path("runs/papers"))
-        whole = SCALES[scale].lasting(epochs).ending_after(hours)
+        whole = SCALES[scale].ending_after(hours)
+        whole = whole.lasting(epochs) if epochs else whole
         figures = papers.find_figures(named or ["all"], whole)
         part, kept = papers.limited(whole, figures, _names(arms), _names(only))
         for figure in (each for each in figures if each not in kept):

@@ -12,10 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
-from matplotlib.typing import LegendLocType
 
-from reproductions.evidence import Evidence, Panel
-from reproductions.measures import untimed
+from reproductions.measures import Evidence, Panel, untimed
 from selective_backprop_lab.analysis.estimates import Curve
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
@@ -65,7 +63,6 @@ def sheet(
 def side_by_side(
     evidence: Evidence, draw: Callable[[Axes, Panel], object], height: float = HEIGHT
 ) -> Drawing:
-    """Draw the panels in rows of two."""
     cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
     return sheet(evidence, in_pairs(cells), height=height)
 
@@ -98,36 +95,24 @@ def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW, named: bo
 
 
 def finish(
-    panel: Axes,
-    title: str,
-    lines: Sequence[Line] = (),
-    *,
-    legend: LegendLocType | None = None,
-    **settings: Any,
+    panel: Axes, title: str, lines: Sequence[Line] = (), *, legend: Any = None, **settings: Any
 ) -> None:
     """Set a panel's labels and limits, its title and legend, and name lines where they end."""
     panel.set(**settings)
     panel.grid(True, color=panels.FAINT, linewidth=0.6)
     panel.set_axisbelow(True)
     panel.set_title(title, loc="left", fontsize=9)
-    if legend:
+    if legend:  # the place of one, in the words of matplotlib
         panel.legend(frameon=False, fontsize=8, loc=legend, handlelength=2.4)
     ends = [(name, style, line.x[-1], line.mean[-1]) for name, style, line in lines if name]
     panels.label_ends(panel, ends, line=_LINE)
 
 
 def draw_bars(
-    panel: Axes,
-    parts: pd.DataFrame,
-    title: str,
-    words: str,
-    *,
-    colours: Sequence[str],
-    texts: Sequence[str] = (),
-    **options: Any,
+    panel: Axes, parts: pd.DataFrame, title: str, words: str, texts: Sequence[str] = (), **look: Any
 ) -> None:
     """Draw a bar for each row, of or beside its columns, with a text at the end of each bar."""
-    parts.plot.barh(ax=panel, color=list(colours), legend=False, **options)
+    parts.plot.barh(ax=panel, legend=False, **look)
     for row, (end, text) in enumerate(zip(parts.sum(axis=1), texts, strict=False)):
         panel.text(end, row, f" {text}", va="center", fontsize=8, color=panels.INK)
     panel.tick_params(axis="y", length=0)
@@ -137,7 +122,6 @@ def draw_bars(
 
 
 def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) -> None:
-    """Draw training images in two rows, each with the name of its class."""
     side, columns = data.image_size, (len(indices) + 1) // 2
     across, down = round((1 + _GAP) * side), round((1 + _GAP + _NAME) * side)
     canvas = torch.full((2 * down, columns * across, 3), 255, dtype=torch.uint8)
@@ -181,7 +165,6 @@ def caption(
 
 
 def describe(panel: Panel) -> str:
-    """Say data, net, length and selectivity of a panel."""
     setting, recipe = panel.setting, panel.setting.recipe
     amount = "all" if setting.limit is None else f"{setting.limit:,}"
     real = setting.title.startswith(setting.published.data)

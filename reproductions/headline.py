@@ -14,20 +14,20 @@ from rich.console import Console
 
 from reproductions import papers, training
 from reproductions.drawing import save
-from reproductions.evidence import Panel
 from reproductions.jiang2019.scales import SCALES
 from reproductions.jiang2019.times import log_speed, mean_ratio, targets_of
-from reproductions.measures import final_difference, log_ratios
+from reproductions.measures import Panel, final_difference, log_ratios, over_seeds
 from reproductions.settings import SHORTENED
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.files import make_folder
 from selective_backprop_lab.report.panels import FAINT, INK, SETTINGS
 
 _RECORDS = Path(__file__).parents[1] / papers.COMMITTED
-_ITEMS, _TABLE = ("fig-7", "table-1"), papers.FIGURES["table-1"]
+_ITEMS = [papers.FIGURES[name] for name in ("fig-7", "table-1")]
+_TABLE = _ITEMS[1]
 _WRONG, _SPEEDS = (50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1), (0.25, 0.5, 0.7, 1, 1.4, 2)  # marked
 _LIVE = ("traditional", "sb", "shortened")  # on MNIST, a few minutes
 
@@ -40,23 +40,21 @@ def headline(console: Console, out: Path) -> None:
         f"{panel.setting.title} in {panel.setting.recipe.epochs} epochs,"
         for panel in (*full, *gpu[:1])
     )
-    reported = papers.FIGURES["fig-7"].reported
-    said = f"The paper: “{reported.quotes['cifar10'].text}” ({reported.quotes['cifar10'].section})."
-    lines = [
-        said,
+    said, order = _ITEMS[0].reported.quotes["cifar10"], papers.committed(_RECORDS / "saturated")
+    make_folder(out)
+    draw_learned(out / "learned")
+    order = replace(order, out=out, records_in=order.folder)
+    papers.reproduce(Console(quiet=True), _ITEMS, order)
+    for line in (
+        f"The paper: “{said.text}” ({said.section}).",
         f"At saturation, in cost: SB against Traditional {_each(saturated, 'sb', 'traditional')}; "
         f"Stale-SB against SB {_each(saturated, 'stale', 'sb')}.",
         f"Where little is learned: SB ends {behind} above Traditional.",
         "A schedule shortened to a third: against Traditional "
         f"{_each(saturated, 'third', 'traditional')}; SB against it "
         f"{_each(saturated, 'sb', 'third')}.",
-    ]
-    order = papers.committed(_RECORDS / "saturated")
-    make_folder(out)
-    order = replace(order, out=out, records_in=order.folder)
-    draw_learned(out / "learned")
-    papers.reproduce(Console(quiet=True), [papers.FIGURES[name] for name in _ITEMS], order)
-    for line in [*lines, f"Figure 7 and table 1: {out / 'index.md'}"]:
+        f"Figure 7 and table 1: {out / 'index.md'}",
+    ):
         console.print(line, soft_wrap=True)
 
 
@@ -65,9 +63,10 @@ def live(console: Console, order: papers.PaperOrder) -> None:
     part, _ = papers.limited(SCALES["saturated"], [_TABLE], _LIVE, ["mnist"])
     order = replace(order, scale=part)
     training.train_missing(console, order.jobs_of([_TABLE]), order, order.folder)
-    fresh, recorded = papers.gather(_TABLE, replace(order), {}).panels[:1], _panels("saturated")[:1]
+    fresh = papers.gather(_TABLE, replace(order), {}).panels[:1]
+    both = {"trained just now": fresh, "on record": _panels("saturated")[:1]}
     for arm in fresh[0].arms[1:]:
-        for when, panels in {"trained just now": fresh, "on record": recorded}.items():
+        for when, panels in both.items():
             words = _each(panels, arm.key, "traditional")
             console.print(f"{arm.label} against Traditional, {when}: {words}", soft_wrap=True)
 
@@ -77,25 +76,22 @@ def _panels(scale: str) -> Sequence[Panel]:
 
 
 def _each(panels: Sequence[Panel], mine: str, theirs: str) -> str:
-    return listed(
-        f"{_times(log_speed(panel, panel[mine], panel[theirs], 'cost'))} on {panel.setting.title}"
-        for panel in panels
-    )
+    said = list[str]()
+    for panel in panels:
+        found = over_seeds(log_speed(panel, panel[mine], panel[theirs], "cost"))
+        low, high = math.exp(found.low), math.exp(found.high)
+        seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
+        interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
+        speed = f"{math.exp(found.mean):.2f}× as fast ({interval}{seeds})"
+        said.append(f"{speed} on {panel.setting.title}")
+    return listed(said)
 
 
-def _times(logs: pd.Series) -> str:
-    found = estimate([*logs])
-    low, high = math.exp(found.low), math.exp(found.high)
-    seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
-    interval = "" if math.isnan(found.half_width) else f"{low:.2f} to {high:.2f}, "
-    return f"{math.exp(found.mean):.2f}× as fast ({interval}{seeds})"
+def _places() -> Iterator[tuple[str, float, Estimate]]:
+    """Yield the name of each setting on record, and its place: two numbers.
 
-
-def places() -> Iterator[tuple[str, float, Estimate]]:
-    """Yield every setting on record that has SB and a shortened schedule: what it is, and where.
-
-    The numbers are the training error, in %, of plain training of SB's cost, and the logarithm of
-    how many times as fast SB is as the best plain training.
+    They are the training error, in %, of plain training of SB's cost, and the logarithm of how many
+    times as fast SB is as the best plain training.
     """
     for name in SCALES:
         if not (_RECORDS / name).is_dir() or _TABLE not in papers.figures_at(SCALES[name]):
@@ -104,7 +100,7 @@ def places() -> Iterator[tuple[str, float, Estimate]]:
             wrong = queries.metered(panel["shortened"], "train_error").dropna()
             logs = _beyond_plain(panel)
             if len(wrong) and len(logs):
-                yield f"{panel.setting.title} ({name})", wrong.mean(), estimate([*logs])
+                yield f"{panel.setting.title} ({name})", wrong.mean(), over_seeds(logs)
 
 
 def _beyond_plain(panel: Panel) -> pd.Series:
@@ -124,7 +120,7 @@ def draw_learned(path: Path) -> None:
         drawing = Drawing(figsize=(7.2, 4.2), layout="constrained")
         axes = drawing.subplots()
         axes.set(xscale="log", yscale="log", xlim=(100, 0.04), ylim=(0.25, 2))
-        for title, unlearned, speed in places():
+        for title, unlearned, speed in _places():
             height, wrong = math.exp(speed.mean), max(unlearned, 0.05)
             ends = math.exp(speed.low), math.exp(speed.high)
             axes.plot((wrong, wrong), ends, color=INK, linewidth=0.8, alpha=0.4)

@@ -1,6 +1,9 @@
-"""Measures of one arm or of two: a number for each seed, from evaluations or from probes."""
+"""The frame of a figure, and measures of its arms: a number for each seed, of one arm or of two."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,16 +12,98 @@ import torch
 from torch import Tensor
 
 from reproductions.probes import unpack
+from reproductions.settings import Arm, Scale, Setting
+from reproductions.training import StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Curve, Estimate, estimate
 from selective_backprop_lab.analysis.queries import last
-from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.analysis.tables import Table, with_interval
+from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.records.frame import each_run, frame_of
+from selective_backprop_lab.runner.grid import load_data
 from selective_backprop_lab.shapes import Float64, Shaped
 from selective_backprop_lab.training.run_config import Probe
 
+_NO_RUNS = frame_of(()).assign(key="")
+SAME = "is Traditional here"  # said of an arm whose gate never opened
 CLOCKS = ("seconds", "cpu_seconds")  # the axes that depend on the machine
+Numbers = Shaped[Tensor, " example"]
+Cells = Callable[[Arm, pd.DataFrame], Mapping[str, str]]  # of a row of a table, by column
 Pick = Callable[[Any], float]  # takes one number out of a row of what a probe saw
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Arms that are compared in one setting, and their evaluations: none of a planned panel."""
+
+    title: str
+    setting: Setting
+    arms: tuple[Arm, ...]
+    # The columns of `records.frame`, and `key`.
+    runs: pd.DataFrame = field(default_factory=lambda: _NO_RUNS, repr=False)
+    root: Path | None = None  # of the data sets' files
+    absent: tuple[Arm, ...] = ()  # planned, without finished runs
+
+    def __getitem__(self, key: str) -> pd.DataFrame:
+        """Return the evaluations of an arm; no rows if it has no finished runs."""
+        return self._by_key.get(key, self.runs[:0])
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._by_key
+
+    @cached_property
+    def _by_key(self) -> dict[object, pd.DataFrame]:
+        return dict(iter(self.runs.groupby("key")))
+
+    def gate_shut(self, key: str) -> str:
+        """Say that the gate of an arm stayed shut with most seeds, so it trained on everything."""
+        if not key.startswith("kath18") or key not in self:
+            return ""
+        ends = last(self[key])
+        shut, seeds = int((ends.trained == ends.candidates).sum()), len(ends)
+        if 2 * shut <= seeds:
+            return ""
+        return SAME if shut == seeds else f"is Traditional with {shut} of {seeds} seeds"
+
+    def repeats_traditional(self, key: str) -> bool:
+        """Return whether an arm has the errors of traditional training at every evaluation."""
+        same = self.gate_shut(key) == SAME and "traditional" in self
+        return same and [*self[key].error] == [*self["traditional"].error]
+
+    def only(self, arms: Iterable[Arm]) -> "Panel":
+        keys = {arm.key: arm for arm in arms}
+        return replace(self, arms=(*keys.values(),), runs=self.runs[self.runs.key.isin(keys)])
+
+    @cached_property
+    def timed(self) -> "Panel":
+        """The panel with the arms whose seconds compare with those of the first."""
+        first, keys = self.arms[0].key if self.arms else "", self.runs.key
+        return self.only(a for a in self.arms if together(self.runs[keys.isin({a.key, first})]))
+
+    def table(self, cells: Cells, title: str = "", head: str = "strategy") -> Table:
+        rows = [{head: arm.label, **cells(arm, self[arm.key])} for arm in self.arms]
+        return Table([*rows[0]], [[*row.values()] for row in rows], title or self.title)
+
+    @property
+    def images(self) -> LabData:
+        return load_data(self.setting.recipe.data, root=self.root, limit=self.setting.limit)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The records that a figure or table is made of."""
+
+    scale: Scale
+    panels: tuple[Panel, ...] = ()
+    timings: tuple[StepTimes, ...] = ()
+    words: str = ""  # at the start of the caption
+    missing: tuple[str, ...] = ()  # the missing runs and data, in sentences
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The first evaluation of each run."""
+        frames = [panel.runs for panel in self.panels] or [_NO_RUNS]
+        return pd.concat(frames).drop_duplicates(["folder", "run"])
 
 
 def over_seeds(values: pd.Series) -> Estimate:
@@ -27,7 +112,6 @@ def over_seeds(values: pd.Series) -> Estimate:
 
 
 def mean_of(values: pd.Series) -> str:
-    """Return the mean of one number per seed, with its interval, in words."""
     return with_interval(over_seeds(values))
 
 
@@ -37,7 +121,6 @@ def paired(difference: pd.Series) -> Estimate:
 
 
 def final_difference(mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
-    """Return how much higher an arm ends than another, seed by seed."""
     return paired(queries.final(mine) - queries.final(theirs))
 
 
@@ -133,7 +216,6 @@ def log_ratios(mine: pd.DataFrame, theirs: pd.DataFrame, target: float, axis: st
 
 
 def curve_at(x: Sequence[float], seeds: Sequence[Sequence[float]]) -> Curve:
-    """Return the curve of numbers that each seed has at the same places."""
     return Curve.over_seeds([x] * len(seeds), seeds)
 
 
@@ -148,7 +230,6 @@ def observed(runs: pd.DataFrame, probe: type[Probe]) -> pd.DataFrame:
 
 
 def picked(rows: pd.DataFrame, pick: Pick) -> pd.Series:
-    """Return one number of each row."""
     return pd.Series([pick(row) for row in rows.itertuples()], index=rows.index, dtype=float)
 
 
@@ -175,11 +256,10 @@ def seen_last(runs: pd.DataFrame, probe: type[Probe], key: str) -> dict[int, Ten
 
 
 def mean_over(runs: pd.DataFrame, probe: type[Probe], key: str) -> Float64[Tensor, " example"]:
-    """Return the same, averaged over seeds."""
     return torch.stack([*seen_last(runs, probe, key).values()]).double().mean(0)
 
 
-def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, " example"]:
+def lowest(values: Numbers, share: float) -> Float64[Tensor, " example"]:
     """Return which part of each example is in a share of the lowest; equal ones divide it."""
     room = max(1, round(share * len(values)))
     edge = values.kthvalue(room).values
@@ -187,14 +267,12 @@ def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, 
     return below.double() + at.double() * ((room - below.sum()) / at.sum())
 
 
-def overlap(
-    one: Shaped[Tensor, " example"], other: Shaped[Tensor, " example"], share: float
-) -> float:
+def overlap(one: Numbers, other: Numbers, share: float) -> float:
     """Return how many of the lowest of one are among the other's, in %; by chance, the share."""
     mine, theirs = lowest(one, share), lowest(other, share)
     return 100 * float((mine * theirs).sum() / mine.sum())
 
 
-def standing(values: Shaped[Tensor, " example"]) -> Float64[Tensor, " example"]:
+def standing(values: Numbers) -> Float64[Tensor, " example"]:
     """Return how many values are lower than each one, plus half of the equal ones."""
     return torch.tensor(pd.Series(values.tolist(), dtype=float).rank().to_numpy()) - 0.5

@@ -1,7 +1,7 @@
 """Redo figures of the papers: list their runs, train the missing ones, draw, and write the page."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,12 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.claims import Compared, Judged, compared, judge
+from reproductions.claims import Compared, Figure, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
-from reproductions.evidence import Evidence, Panel
-from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.scales import SCALES
+from reproductions.measures import Evidence, Panel
 from reproductions.settings import Arm, Scale
 from reproductions.training import StepTiming, read_step_times
 from selective_backprop_lab.analysis.estimates import Verdict, tally
@@ -28,8 +27,7 @@ from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
-from selective_backprop_lab.records.lines import SUFFIX
-from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
+from selective_backprop_lab.records.schema import read_run, record_paths
 from selective_backprop_lab.runner.progress import spell
 from selective_backprop_lab.training.run_config import RunConfig
 
@@ -51,7 +49,6 @@ class PaperOrder(training.Order):
 
     @property
     def folder(self) -> Path:
-        """The folder of the records."""
         return self.records_in or self.out / RUNS / self.scale.name
 
     def plans_of(self, arm: Arm) -> list[RunConfig]:
@@ -63,10 +60,6 @@ class PaperOrder(training.Order):
         runs = [replace(arm.plan, seed=seed, device=self.device) for seed in seeds]
         return [run for run in runs if run.seed in asked or run.record_name in self._recorded]
 
-    def timings_of(self, figure: Figure) -> list[StepTiming]:
-        """Return the timings of one figure."""
-        return [replace(timing, device=self.device) for timing in figure.timings(self.scale)]
-
     def jobs_of(self, figures: Iterable[Figure]) -> list[training.Job]:
         """Return the runs and timings of figures, each once.
 
@@ -74,8 +67,8 @@ class PaperOrder(training.Order):
         so for all strategies. A run has the probes of all figures that share it, so that a figure
         that is drawn later does not repeat it.
         """
-        wanted = {training.file_of(job) for figure in figures for job in self._needs[figure.name]}
-        jobs = [self._shared[file] for file in self._shared if file in wanted]
+        wanted = {job.record_name for figure in figures for job in self._needs[figure.name]}
+        jobs = [job for name, job in self._shared.items() if name in wanted]
         runs = [job for job in jobs if isinstance(job, RunConfig)]
         timings = [job for job in jobs if isinstance(job, StepTiming)]
         return [*sorted(runs, key=lambda run: (run.seed, run.recipe.data)), *timings]
@@ -107,12 +100,10 @@ class PaperOrder(training.Order):
     @cached_property
     def records(self) -> Mapping[str, pd.DataFrame]:
         """The evaluations of each finished run on record, by the name of its record."""
-        paths = [training.file_of(job, self.folder) for job in self._shared.values()]
-        runs = (read_run(path) for path in paths if path.suffix == SUFFIX and is_recorded(path))
+        runs = (read_run(self.folder / name) for name in self._shared if name in self._recorded)
         return {str(name): own for name, own in counted(frame_of(runs)).groupby("run")}
 
     def has(self, job: training.Job) -> bool:
-        """Return whether a job is on record, finished, with what its probes saw."""
         if isinstance(job, StepTiming):
             return training.is_done(job, self.folder)
         run = self.records.get(job.record_name)
@@ -121,35 +112,33 @@ class PaperOrder(training.Order):
 
     @cached_property
     def _needs(self) -> Mapping[str, list[training.Job]]:
-        def jobs(figure: Figure) -> Iterator[training.Job]:
-            for arm in (arm for panel in figure.panels(self.scale) for arm in panel.arms):
-                yield from self.plans_of(arm)
-            yield from self.timings_of(figure)
-
-        return {figure.name: [*jobs(figure)] for figure in figures_at(self.scale)}
+        found: dict[str, list[training.Job]] = {}
+        for figure in figures_at(self.scale):
+            arms = [arm for panel in figure.panels(self.scale) for arm in panel.arms]
+            timings = [replace(each, device=self.device) for each in figure.timings(self.scale)]
+            found[figure.name] = [*(run for arm in arms for run in self.plans_of(arm)), *timings]
+        return found
 
     @cached_property
-    def _shared(self) -> Mapping[Path, training.Job]:
-        found: dict[Path, training.Job] = {}
+    def _shared(self) -> Mapping[str, training.Job]:
+        found: dict[str, training.Job] = {}
         for job in (job for jobs in self._needs.values() for job in jobs):
-            there = found.setdefault(training.file_of(job), job)
+            there = found.setdefault(job.record_name, job)
             if isinstance(there, RunConfig) and isinstance(job, RunConfig):
                 probes = tuple(dict.fromkeys((*there.probes, *job.probes)))
-                found[training.file_of(job)] = replace(there, probes=probes)
+                found[job.record_name] = replace(there, probes=probes)
         return found
 
 
 def committed(folder: Path) -> PaperOrder:
-    """Return the order of the records in a folder named after its scale."""
     scale = SCALES[folder.name]
     options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
     return PaperOrder(scale=scale, seeds=SEEDS, device="cpu", out=folder, trains=False, **options)
 
 
 def figures_at(scale: Scale) -> list[Figure]:
-    """Return the figures of a scale."""
-    names = FIGURES if scale.figures is None else scale.figures
-    return [figure for figure in FIGURES.values() if figure.name in names and figure.needs(scale)]
+    named = [FIGURES[name] for name in FIGURES if name in (scale.figures or FIGURES)]
+    return [figure for figure in named if figure.needs(scale)]
 
 
 def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
@@ -172,11 +161,9 @@ def limited(
     strategies = dict.fromkeys(arm.strategy for panel in panels for arm in panel.arms)
     timed = [timing.recipe for figure in figures for timing in figure.timings(scale)]
     data = dict.fromkeys(each.data for each in [*(p.setting.recipe for p in panels), *timed])
-    part = replace(
-        scale,
-        arms=tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms),
-        only=tuple(find_name("data set", name, data, more=" here") for name in only),
-    )
+    keys = tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms)
+    names = tuple(find_name("data set", name, data, more=" here") for name in only)
+    part = replace(scale, arms=keys, only=names)
     if not (kept := [figure for figure in figures if figure.needs(part)]):
         raise sb.ConfigurationError(
             f"nothing of {', '.join(each.name for each in figures)} is left with only {part.part}"
@@ -185,15 +172,14 @@ def limited(
 
 
 def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Print the runs of each figure, how many are on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
     absent = training.absent_data(every, order.root)
-    done = {training.file_of(job) for job in every if training.is_done(job, folder)}
+    done = {job.record_name: job for job in every if training.is_done(job, folder)}
     pace = training.pace_of(every, COMMITTED / order.scale.name / RUNS / order.scale.name)
-    pace |= training.pace_of([job for job in every if training.file_of(job) in done], folder)
+    pace |= training.pace_of(done.values(), folder)
 
     def row(name: str, title: str, jobs: Sequence[training.Job]) -> tuple[str, ...]:
-        waiting = [job for job in jobs if training.file_of(job) not in done]
+        waiting = [job for job in jobs if job.record_name not in done]
         time = spell(training.seconds_left(waiting, pace, order.jobs)) if waiting else "–"
         data = sorted({job.recipe.data for job in jobs})
         mark = "*" if absent.keys() & set(data) else ""
@@ -212,7 +198,6 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
 
 
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
-    """Train the missing runs, then draw every figure and the page that collects them."""
     every, absent = order.jobs_of(figures), {}
     if order.trains:
         absent = training.absent_data(every, order.root)
@@ -247,7 +232,7 @@ def _drawn(console: Console, figure: Figure, order: PaperOrder, absent: Mapping[
         return ""
     tables, judged = figure.tables(evidence), order.judge(figure, evidence)
     drawing = figure.draw(evidence)
-    written = section(figure, evidence, tables, judged, pictured=drawing is not None)
+    written = section(figure, evidence, tables, judged, drawn=drawing is not None)
     with replacing(order.out / f"{figure.name}.md") as file:
         file.write(written.encode())
     console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
@@ -264,27 +249,24 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     """Return a figure's records, without panels of `absent` data sets, but with the reasons."""
     needed = order.jobs_of([figure])
     jobs = [job for job in needed if job.recipe.data not in absent]
-    there = {training.file_of(job).name for job in jobs if order.has(job)}
+    there = {job.record_name for job in jobs if order.has(job)}
 
     def lacking(panel: Panel) -> str:
-        found: dict[tuple[int, ...], list[str]] = {}
+        found: dict[str, list[str]] = {}
         for arm in panel.arms:
             plans = [plan for plan in order.plans_of(arm) if plan.record_name not in there]
             if plans:
-                found.setdefault(tuple(plan.seed for plan in plans), []).append(arm.label)
+                seeds = seeds_of([plan.seed for plan in plans])
+                words = f"(seed{'s' if len(plans) > 1 else ''} {seeds})"
+                found.setdefault(words, []).append(arm.label)
         return "; ".join(
-            f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} "
-            f"(seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)})"
-            for seeds, arms in found.items()
+            f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} {words}"
+            for words, arms in found.items()
         )
 
     def filled(panel: Panel) -> Panel:
-        every = [
-            order.records[plan.record_name].assign(key=arm.key)
-            for arm in panel.arms
-            for plan in order.plans_of(arm)
-            if plan.record_name in there
-        ]
+        keyed = [(arm.key, plan.record_name) for arm in panel.arms for plan in order.plans_of(arm)]
+        every = [order.records[name].assign(key=key) for key, name in keyed if name in there]
         # The copy has few blocks, so its rows are taken faster.
         runs = pd.concat(every, ignore_index=True).copy() if every else panel.runs
         found, arms, lost = replace(panel, runs=runs, root=order.root), list[Arm](), list[Arm]()
@@ -303,21 +285,15 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     if len(there) < len(jobs):
         missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
         missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]
-    timed = (timing.file(order.folder) for timing in order.timings_of(figure))
-    timings = tuple(read_step_times(file) for file in timed if file.name in there)
+    timed = [job for job in jobs if isinstance(job, StepTiming) and job.record_name in there]
+    timings = tuple(read_step_times(order.folder / job.record_name) for job in timed)
     panels = tuple(panel for panel in map(filled, planned) if panel.arms)
     return Evidence(order.scale, panels, timings, figure.reported.words, tuple(missing))
 
 
 def section(
-    figure: Figure,
-    evidence: Evidence,
-    tables: Sequence[Table],
-    judged: Sequence[Judged],
-    *,
-    pictured: bool,
+    figure: Figure, evidence: Evidence, tables: Sequence[Table], judged: list[Judged], drawn: bool
 ) -> str:
-    """Return the section of a figure, in Markdown."""
     said, scale = figure.reported, evidence.scale
     source = f"Source: {said.source.title}, {said.place}. Scale: {scale.name}."
     lines = [f"## {figure.name}: {said.title}", "", source, ""]
@@ -331,7 +307,7 @@ def section(
         other = "" if quote.source is said.source else f"{quote.source.title}, "
         lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
     lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
-    if pictured:
+    if drawn:
         lines += [f"![{said.title}]({figure.name}.png)", ""]
     for table in tables:
         lines += [table.to_markdown(), ""]

@@ -222,7 +222,6 @@ def pack(numbers: Int64[Tensor, " example"]) -> str:
 
 
 def unpack(text: str) -> Int64[Tensor, " example"]:
-    """Return what was packed."""
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<u2").astype(np.int64))
 
 

@@ -26,10 +26,7 @@ STALE = 3
 AT_COST = ("auto", "easy-skip")  # the paper does not have them: as long as SB's cost allows
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
-# Of lines that are no strategies: Okabe and Ito's colours, dark and light alternating.
-_LOOKS = {"#d55e00": "solid", "#0072b2": "dash", "#009e73": "dashdot", "#cc79a7": "longdash"}
-_LOOKS |= {"#e69f00": "dot", "#56b4e9": "longdashdot"}
-STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _LOOKS.items())
+STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _TABLES["looks"].items())
 
 
 @dataclass(frozen=True)
@@ -72,13 +69,6 @@ class Setting:
         return 1.0 / self.recipe.epochs
 
     @property
-    def length(self) -> Budget:
-        """The length of every run."""
-        if self.hours is not None:
-            return Budget("seconds", 3600 * self.hours)
-        return Budget("epochs", float(self.recipe.epochs))
-
-    @property
     def real(self) -> bool:
         """Whether the runs train on the data set of the source."""
         data = self.recipe.data.removesuffix("-extra").replace("-", "")
@@ -86,31 +76,29 @@ class Setting:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The differences from the source's setting, in words, by name."""
-        source, recipe, found = self.published, self.recipe, {}
-        if not self.real:
-            name = self.title.partition(",")[0]
-            name = self.title if name == source.data else name
-            found["data"] = f"{name} instead of {source.data}"
-        ours = self.limit or EXAMPLES.get(recipe.data, 0)
-        for name, mine, theirs, words in (
-            ("net", recipe.model, source.model, "{} instead of {}"),
+        source, recipe = self.published, self.recipe
+        plain, falls = "{} instead of {}", "a learning rate that falls instead of a {1} one"
+        name = self.title.partition(",")[0]
+        data = self.title if name == source.data else name
+        examples = self.limit or EXAMPLES.get(recipe.data, 0)
+        momenta = {True: "Nesterov's momentum", False: "plain momentum", None: None}
+        cutout = None if recipe.augmentation.cutout else source.cutout or None
+        rows = (
+            ("data", data, None if self.real else source.data, plain),
+            ("net", recipe.model, source.model, plain),
             ("epochs", recipe.epochs, source.epochs, "{} epochs instead of {}"),
-            ("examples", ours, source.examples, "{:,} examples instead of {:,}"),
+            ("examples", examples, source.examples, "{:,} examples instead of {:,}"),
             ("batch size", recipe.batch_size, source.batch_size, "batches of {} instead of {}"),
-        ):
-            if theirs not in (None, mine):
-                found[name] = words.format(mine, theirs)
-        if source.cutout and not recipe.augmentation.cutout:
-            found["cutout"] = f"no cutout instead of {source.cutout} pixels"
-        if source.rates not in (None, recipe.rates):
-            found["schedule"] = f"a learning rate that falls instead of a {source.rates} one"
-        if source.nesterov not in (None, recipe.nesterov):
-            names = {True: "Nesterov's momentum", False: "plain momentum"}
-            found["momentum"] = f"{names[recipe.nesterov]} instead of {names[source.nesterov]}"
-        if recipe.precision is not Precision.FP32:
-            found["precision"] = f"{recipe.precision} instead of {Precision.FP32}"
-        return found
+            ("cutout", "no cutout", cutout, "{} instead of {} pixels"),
+            ("schedule", recipe.rates, source.rates, falls),
+            ("momentum", momenta[recipe.nesterov], momenta[source.nesterov], plain),
+            ("precision", recipe.precision, Precision.FP32, plain),
+        )
+        return {
+            what: words.format(mine, theirs)
+            for what, mine, theirs, words in rows
+            if theirs not in (None, mine)
+        }
 
 
 @dataclass(frozen=True)
@@ -118,30 +106,20 @@ class Scale:
     """The settings of each group of figures."""
 
     name: str
-    main: tuple[Setting, ...]  # of the comparisons of strategies
-    inside: Setting  # whose losses and gradients are probed
-    redundant: Setting  # whose time figure 1 takes apart
-    noisy: Setting  # of the runs with flipped labels
-    rated: tuple[Setting, ...]  # trained with several learning rates, or with the best of them
-    swept: tuple[Setting, ...]  # of figure 14: strategies, selectivities and schedules combined
+    groups: Mapping[str, tuple[Setting, ...]]  # by the names that `scales.toml` explains
     sweep: tuple[float, ...]  # the selectivities of figure 14
-    batches: tuple[Setting, ...]  # one data set with several batch sizes
-    nets: tuple[Setting, ...]  # one data set with several nets
-    poster: tuple[Setting, ...]  # of the Selective-Backprop poster
-    timed: tuple[Recipe, ...]  # recipes whose steps are timed
-    pruned: Setting  # of the Diet-SB poster
-    scored: tuple[Setting, Setting]  # two nets early in training whose EL2N scores are compared
-    remarked: Setting | None = None  # of the other data set of the Diet-SB poster
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
     controls: tuple[str, ...] = ()  # of those that are compared only at learning rates of their own
-    gated: tuple[Setting, ...] = ()  # in which the gate of Kath18 opens, if in others it does not
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     seeds: tuple[int, ...] = ()  # the seeds of runs, in order of use; () for 0, 1, 2 …
-    figures: tuple[str, ...] | None = None  # by name; None for all
+    figures: tuple[str, ...] = ()  # by name; () for all
     jobs: int | None = None  # runs at a time by default; None: as many as there is room for
     arms: tuple[str, ...] = ()  # the strategies that are asked for, by `Arm.strategy`; () for all
     only: tuple[str, ...] = ()  # the data sets that are asked for; () for all
+
+    def __getitem__(self, group: str) -> tuple[Setting, ...]:
+        return self.groups[group]
 
     @property
     def part(self) -> str:
@@ -149,30 +127,22 @@ class Scale:
         return " on ".join(", ".join(names) for names in (self.arms, self.only) if names)
 
     def has(self, recipe: Recipe) -> bool:
-        """Return whether the data of a recipe are asked for."""
         return not self.only or recipe.data in self.only
 
     def ending_after(self, hours: float | None) -> "Scale":
         """Return a scale whose runs end after so many hours; those of the Diet-SB poster stay."""
         return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
 
-    def lasting(self, epochs: int | None) -> "Scale":
-        """Return a scale of runs of so many epochs, but for young nets; None changes nothing."""
-        if epochs is None:
-            return self
+    def lasting(self, epochs: int) -> "Scale":
+        """Return a scale of runs of so many epochs, but for young nets."""
         return self._with(lambda each: changed(each, epochs=epochs), "scored")
 
     def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
-        def new(found: Any) -> Any:
-            if isinstance(found, tuple):
-                return tuple(map(new, found))
-            return change(found) if isinstance(found, Setting) else found
-
-        return replace(self, **{k: new(own) for k, own in vars(self).items() if k not in kept})
+        new = {k: tuple(map(change, own)) for k, own in self.groups.items() if k not in kept}
+        return replace(self, groups={**self.groups, **new})
 
 
 def changed(setting: Setting, **recipe: Any) -> Setting:
-    """Return a setting with some fields of its recipe changed."""
     return replace(setting, recipe=replace(setting.recipe, **recipe))
 
 
@@ -194,36 +164,32 @@ class Arm:
 
 
 def plan(
-    setting: Setting,
-    arm: str,
-    *,
-    rate: float | None = None,
-    stale: int = STALE,
-    noise: float = 0.0,
-    recipe: Recipe | None = None,
+    setting: Setting, arm: str, *, noise: float = 0.0, probes: Sequence[Probe] = (), **options: Any
 ) -> RunConfig:
-    """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin."""
+    """Return one strategy's run as the paper ran it: each candidate is drawn by its own coin.
+
+    The options of strategies stand in place of the setting's.
+    """
+    length = Budget("epochs", float(setting.recipe.epochs))
+    if setting.hours is not None:
+        length = Budget("seconds", 3600 * setting.hours)
+    usual: dict[str, Any] = dict.fromkeys(("warmup", "random_warmup"), setting.warmup)
+    usual |= {"rate": setting.rate, "draw": sb.selectors.Draw.BERNOULLI, "stale": STALE}
     return RunConfig(
-        recipe=recipe or setting.recipe,
+        recipe=setting.recipe,
         arm=arm,
-        settings=StrategyOptions(
-            rate=setting.rate if rate is None else rate,
-            draw=sb.selectors.Draw.BERNOULLI,
-            warmup=setting.warmup,
-            random_warmup=setting.warmup,
-            stale=max(2, stale),  # ignored by arms that do not remember scores
-        ),
+        settings=StrategyOptions(**usual | options),
         seed=0,
-        length=setting.length,
+        length=length,
         lr_follows=ScheduleBasis.RUN if setting.hours is None else ScheduleBasis.CANDIDATES,
         evaluations=setting.evaluations,
         limit=setting.limit,
         composition=Composition(noise=noise),
+        probes=tuple(probes),
     )
 
 
 def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return a strategy by its key; the options are those of `plan`."""
     if key in SHORTENED:
         (share, dash), name = SHORTENED[key], BASELINE
         label = f"Traditional, shortened to {percent(share)}" if share else "Traditional, shortened"
@@ -248,19 +214,12 @@ def cost_of_sb(setting: Setting) -> float:
     return cost_of(selective, epochs * setting.warmup + setting.rate * selective)
 
 
-def probed(arm: Arm, *probes: Probe) -> Arm:
-    """Return an arm whose runs are probed."""
-    return replace(arm, plan=replace(arm.plan, probes=probes))
-
-
 def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
-    """Return arms under names, colours and dashes of their own."""
     both = zip(arms, cycle(STYLES), strict=False)
     return tuple(replace(arm, label=name, key=name, style=style) for (name, arm), style in both)
 
 
 def styled(label: str, key: str, run: RunConfig, *, dash: str = "solid") -> Arm:
-    """Return an arm in the colour of its strategy."""
     name = "kath18" if run.arm.startswith("kath18") else run.arm
     colour, width = strategy_colours([name])[name], 2.4 if name == BASELINE else 2.0
     return Arm(label, run, Style(colour, dash, width), key)

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
-from reproductions.training import Order
+from reproductions.training import Names, Order
 from selective_backprop_lab.analysis.estimates import estimate, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
@@ -29,7 +29,6 @@ from selective_backprop_lab.nets.transformers import ByteLM
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.provenance import machine_of, provenance
 
-Names = Sequence[str]
 TUNING_SEEDS, FIRST_SEED = range(900, 1000), 1600
 DIVERGED = 30.0  # per cent, the least error of a run that counts as diverged
 SHARE = 0.4  # that `random` keeps. It then costs about what `auto` costs on all of KDD-99
@@ -60,12 +59,12 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """The name on the command line, and of the file of records."""
         return self.title.lower().replace(",", "").replace(" ", "-")
 
 
 _ROWS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["streams"]
-STREAMS = {stream.name: stream for stream in (Stream(**row) for row in _ROWS)}
+Streams = Mapping[str, Stream]  # by name
+STREAMS: Streams = {stream.name: stream for stream in (Stream(**row) for row in _ROWS)}
 
 
 def deformed(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -105,7 +104,6 @@ class Rows(IterableDataset[Any]):
         return 0.0 if self.endless else self.count / len(self.labels)
 
     def given(self, inputs: Tensor) -> Tensor:
-        """Return inputs as the net takes them."""
         if self.endless:
             return inputs / 255
         return inputs if inputs.is_floating_point() else inputs.long()
@@ -194,12 +192,7 @@ class Records:
 
 
 def run_streams(
-    console: Console,
-    streams: Mapping[str, Stream],
-    order: Order,
-    *,
-    only: Names = (),
-    arms: Names = (),
+    console: Console, streams: Streams, order: Order, *, only: Names = (), arms: Names = ()
 ) -> None:
     """Train what is missing, a seed of each strategy after the other, and print the table."""
     names = [find_name("stream", each, streams) for each in only] or streams
@@ -213,7 +206,7 @@ def run_streams(
     console.print(table_of(order.out, streams))
 
 
-def table_of(folder: Path, streams: Mapping[str, Stream] = STREAMS) -> Table:
+def table_of(folder: Path, streams: Streams = STREAMS) -> Table:
     """Return what each strategy gains on each stream, and its share of plain training's cost."""
     rows, shown = list[list[str]](), list[pd.DataFrame]()
     first, *others = ARMS

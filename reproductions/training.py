@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -31,6 +31,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 ROUNDS = 6  # fewer have no 95 % interval
 PHASES = ("forward", "backward", "step")
 _SCHEMA = 1
+Names = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,28 @@ class StepTiming:
     recipe: Recipe
     device: str = "cpu"
 
+    @property
     def config(self) -> dict[str, Any]:
-        """Return the subject of the timing; the record's provenance names the machine."""
+        """The subject of the timing; the record's provenance names the machine."""
         names = ("data", "model", "batch_size")
         return {name: getattr(self.recipe, name) for name in names} | {"device": self.device}
 
-    def file(self, folder: Path) -> Path:
-        """Return where the times are recorded."""
-        identity = json.dumps(self.config(), sort_keys=True).encode()
-        key = hashlib.sha256(identity).hexdigest()[:8]
+    @property
+    def record_name(self) -> str:
+        key = hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()[:8]
         model = re.sub(r"[^A-Za-z0-9._-]+", "_", self.recipe.model)[:60]
-        return folder / f"step-{model}-{key}.json"
+        return f"step-{model}-{key}.json"
 
     def measure(self, folder: Path, *, root: Path | None, command: str) -> None:
-        """Time steps in rounds, and record the medians."""
-        where: dict[str, Any] = {"device": torch.device(self.device), "root": root}
-        rounds = time_steps(make_workload(self.recipe, rate=1 / 3, **where), ROUNDS)
+        where = torch.device(self.device)
+        rounds = time_steps(make_workload(self.recipe, rate=1 / 3, device=where, root=root), ROUNDS)
         scale = 1e6 / rounds[0].rows
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
         spent = {name: median(each.phases[name] for each in rounds) for name in PHASES}
-        found = {"kind": "step", "schema": _SCHEMA, "config": self.config(), "written": utc_now()}
+        found = {"kind": "step", "schema": _SCHEMA, "config": self.config, "written": utc_now()}
         found["phases"] = {name: scale * seconds for name, seconds in spent.items()}
         found["backward"] = asdict(summarise(ratios))
-        write_record(self.file(folder), command, found)
+        write_record(folder / self.record_name, command, found)
 
 
 def read_step_times(path: Path) -> StepTimes:
@@ -93,7 +93,7 @@ def read_step_times(path: Path) -> StepTimes:
 _SHORTEST = 5.0  # seconds of a run that says something of the pace
 _EXAMPLES = 10_000  # of data sets whose number of examples is not known here, about
 _TIMING = 30.0  # seconds that the timing of steps takes, about
-Job = RunConfig | StepTiming  # something computed once, into a record of its own
+Job = RunConfig | StepTiming  # something computed once, into a record that its name identifies
 Kind = tuple[str, str, int | None, int, str]  # net, data, training examples, epochs and device
 
 
@@ -113,40 +113,35 @@ class Order:
 
 
 def train_missing(
-    console: Console,
-    needed: Sequence[Job],
-    order: Order,
-    folder: Path,
-    absent: Mapping[str, str] | None = None,
+    console: Console, jobs: Sequence[Job], order: Order, folder: Path, absent: Collection[str] = ()
 ) -> None:
     """Do the jobs that are not on record, runs first; those with `absent` data are left out."""
     make_folder(folder)
     store = RunStore(folder, order.root, order.command, order.every)
-    possible = [job for job in needed if job.recipe.data not in (absent or {})]
+    possible = [job for job in jobs if job.recipe.data not in absent]
     done = [job for job in possible if is_done(job, folder)]
     waiting = [job for job in possible if job not in done]
-    said = f"{len(needed)} runs: {len(done)} on record"
-    if len(possible) < len(needed):
-        said += f", {len(needed) - len(possible)} left out because their data are missing"
+    said = f"{len(jobs)} runs: {len(done)} on record"
+    if len(possible) < len(jobs):
+        said += f", {len(jobs) - len(possible)} left out because their data are missing"
     if waiting:
         time = spell(seconds_left(waiting, pace_of(done, folder), order.jobs))
         said += f", {len(waiting)} to do, about {time}"
     console.print(said, soft_wrap=True)
     plans = [job for job in waiting if isinstance(job, RunConfig)]
     if order.jobs > 1:  # a long run that is begun last would be waited for alone
-        plans.sort(key=work_of, reverse=True)
+        plans.sort(key=_work_of, reverse=True)
     if plans:
         how: dict[str, Any] = {"jobs": order.jobs, "threads": order.threads}
         name = "{0.recipe.data}, {0.recipe.model}, {0.arm}, seed {0.seed}".format
-        with RunProgress(console, plans, weight=work_of, name=name) as progress:
+        with RunProgress(console, plans, weight=_work_of, name=name) as progress:
             run_grid(plans, store, watch=progress, interleave=False, log_examples=False, **how)
     for job in waiting:
         if isinstance(job, StepTiming):
             job.measure(folder, root=order.root, command=order.command)
 
 
-def work_of(plan: RunConfig) -> float:
-    """Return about how much work a run is, in examples trained on."""
+def _work_of(plan: RunConfig) -> float:  # about, in examples trained on
     options, settings, warm = plan.strategy.options, plan.settings, plan.settings.warmup
     length, examples = plan.length, plan.limit or EXAMPLES.get(plan.recipe.data, _EXAMPLES)
     if length.unit == "cost" or "rate" not in options:
@@ -156,17 +151,12 @@ def work_of(plan: RunConfig) -> float:
     return examples * share * plan.recipe.epochs
 
 
-def file_of(job: Job, folder: Path = Path()) -> Path:
-    """Return the path of a job's record, which identifies it."""
-    return job.file(folder) if isinstance(job, StepTiming) else RunStore(folder).path(job)
-
-
 def is_done(job: Job, folder: Path) -> bool:
     """Return whether a job is on record, finished, with the observations of its probes."""
-    if isinstance(job, StepTiming):
-        file = job.file(folder)
-        return file.exists() and bool(read_step_times(file).phases)
-    return RunStore(folder).has_finished(job)
+    if isinstance(job, RunConfig):
+        return RunStore(folder).has_finished(job)
+    file = folder / job.record_name
+    return file.exists() and bool(read_step_times(file).phases)
 
 
 def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
@@ -183,8 +173,9 @@ def absent_data(needed: Iterable[Job], root: Path | None) -> dict[str, str]:
 def pace_of(jobs: Iterable[Job], folder: Path) -> dict[Kind, float]:
     """Return the median of the seconds that runs of a folder took, by their kind."""
     store, found = RunStore(folder), {}
-    runs = [job for job in jobs if isinstance(job, RunConfig) and folder.is_dir()]
-    for plan in (run for run in runs if is_recorded(store.path(run))):
+    for plan in (job for job in jobs if isinstance(job, RunConfig)):
+        if not is_recorded(store.path(plan)):
+            continue
         run = store.read(plan)
         elapsed = (run.end or {}).get("elapsed", 0.0)
         if elapsed >= _SHORTEST and run.header.device.startswith(plan.device):

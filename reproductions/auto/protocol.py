@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,65 +26,24 @@ from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run_config import RunConfig
 
-OURS = "auto"
-RIVALS = (BASELINE, "recorded-sb", "infobatch", OURS)  # of the development
-ARMS = (
-    *(BASELINE, "random-backprop", "selective-backprop", "stale-sb", "recorded-sb", "kath18-loss"),
-    *("infobatch", "easy-skip", "kakurenbo", OURS),
-)
-TEXT_ARMS = (
-    *(BASELINE, "random-backprop", "selective-backprop", "recorded-sb", "infobatch", "easy-skip"),
-    *("tail-sft", OURS),
-)
-FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
-WIDEST = 8.0  # times the middle rate: the highest rate of the grid; the lowest is its inverse
-INSTEAD_OF = ("smoothing-0.1", "smoothing-0.3", "robust-loss", "trimming", "progressive")
-TREATED = tuple(f"{base}+{each}" for each in INSTEAD_OF for base in (BASELINE, OURS))
-NULL, NOBODY = "reseeded", "oracle"
+_ROWS = tomllib.loads(Path(__file__).with_name("workloads.toml").read_text(encoding="utf-8"))
+OURS, NULL, NOBODY = "auto", "reseeded", "oracle"
 GIVES_UP = "auto-trim+smoothing-0.3"  # by the share of wrong labels that is read
-INSTEAD = (BASELINE, NULL, NOBODY, "random-backprop", OURS, *TREATED, GIVES_UP)
-"""Alternatives to selection, alone and with it, chance, and an oracle."""
-_BOTH, _EACH = "smoothing-0.3+progressive", ("averaging", "larger-batches")
-ADDED = (
-    *(f"{base}+{_BOTH}" for base in (BASELINE, OURS)),
-    *(f"{base}+{each}" for each in _EACH for base in (BASELINE, OURS, f"{OURS}+smoothing-0.3")),
-    *("rho-loss", "rho-loss-shared"),
-)
-"""Further combinations, tried on few workloads."""
-BRIEF = "auto-brief"  # whose selection ends after two and a half visits of each example
-SMOOTHED = (
-    *(BASELINE, NOBODY, OURS, BRIEF),
-    *(f"{base}+smoothing-{by}" for by in (0.1, 0.3, 0.5) for base in (BASELINE, OURS)),
-    *(GIVES_UP, f"{BRIEF}+smoothing-0.3"),
-)
-"""Strengths of smoothing beside `auto`, and other ends of selection."""
 THINNED = f"{BASELINE}+thinned"  # by the share that is best on the tuning seeds
 THINNINGS = tuple(f"{THINNED}-{share:g}" for share in (0.05, 0.1, 0.3))
 UNEQUAL = (*THINNINGS, f"{BASELINE}+class-weights")  # where classes differ
-EASY = (
-    *(BASELINE, NULL, OURS, "selective-backprop", "stale-sb", "recorded-sb", "infobatch"),
-    *("easy-skip", "random-backprop", *UNEQUAL, "unique", f"{BASELINE}+focal-loss"),
-    *(f"{base}+smoothing-0.3" for base in (BASELINE, OURS)),
-)
-"""Selection where most examples are easy, and what a person would do with such data."""
 PARTS = tuple(f"reproductions.auto.ablations:{name}" for name in ABLATIONS)
-RULES = (*ARMS, "kath18", NULL, *(f"reproductions.rules.{name}:{name}" for name in COMPARED))
-"""Rules of other papers, beside those of the package."""
-ORDER = tuple(
-    dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *SMOOTHED, THINNED, *EASY, *RULES))
-)
+RULES = tuple(f"reproductions.rules.{name}:{name}" for name in COMPARED)
+INSTEAD, ADDED = (_ROWS["stages"]["instead"][key] for key in ("arms", "added"))
+FAMILIAR = _ROWS["familiar"]
+_LISTED = ("confirm", "language", "instead", "nets", "easy", "rules")
+_LISTS = (_ROWS["stages"][name]["arms"] for name in _LISTED)
+ORDER = tuple(dict.fromkeys((OURS, *chain.from_iterable(_LISTS), *RULES)))
 """All strategies of the study, as tables have them."""
+FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
+WIDEST = 8.0  # times the middle rate: the highest rate of the grid; the lowest is its inverse
 TUNING_SEEDS = range(900, 906)  # that nothing else has
-KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
-KINDS |= dict.fromkeys(("kdd99", "shuttle", "cifar10-animals", "digits-three"), "mostly easy")
-KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
-# Data on which rules were tried.
-FAMILIAR = ("digits", "digits-three", "mnist", "mnist1d", "fashion-mnist", "clicks")
-UNITS = {  # a column of the lab's frame, and what it is multiplied by
-    "%": ("error", 1.0),
-    "100 × log-loss": ("test_loss", 100.0),
-    "100 × bits per byte": ("test_loss", 100.0 / math.log(2.0)),  # recorded in nats
-}
+UNITS, MEASURES = _ROWS["units"], _ROWS["measures"]
 Cell = tuple[str, Budget]  # a strategy and a length
 
 
@@ -100,7 +60,6 @@ class Tuned:
 
     @property
     def error(self) -> float:
-        """The lowest mean error."""
         return self.errors[self.rate]
 
     @property
@@ -148,17 +107,14 @@ class Workload:
 
     @property
     def column(self) -> str:
-        """The column of the lab's frame that holds the error."""
         return UNITS[self.unit][0]
 
     @property
     def scale(self) -> float:
-        """The factor from the column to the unit."""
         return UNITS[self.unit][1]
 
     @property
     def name(self) -> str:
-        """The name on the command line."""
         return re.sub(r"[\W_]+", " ", self.title.lower()).strip().replace(" ", "-")
 
     @property
@@ -173,12 +129,7 @@ class Workload:
             return "one frequent class"
         if made.copies or made.skew:
             return "skewed or repeated"
-        return KINDS.get(self.recipe.data, "images as published")
-
-    @property
-    def is_new(self) -> bool:
-        """Whether no rule was ever tried on its data."""
-        return self.recipe.data.partition(":")[0] not in FAMILIAR
+        return _ROWS["kinds"].get(self.recipe.data, "images as published")
 
     def fits(self, arm: str) -> bool:
         """Return whether a strategy can do anything here."""
@@ -191,7 +142,6 @@ class Workload:
         return "progressive" not in arm or self.recipe.model == "small_cnn"
 
     def cells(self, arms: Sequence[str]) -> list[Cell]:
-        """Return each of some strategies at each of its lengths."""
         return [
             (arm, Budget("cost", length))
             for arm in arms
@@ -236,23 +186,16 @@ class Workload:
                 beyond = known.rate * 2.0**known.edge
                 if known.edge and 1 / WIDEST <= beyond / self.recipe.learning_rate <= WIDEST:
                     grid.add(beyond)
-        return [
-            self.plan(cell, rate, seed, device, tunes=True)
-            for seed in TUNING_SEEDS[: self.tuning_seeds]
-            for cell in cells
-            for rate in sorted(grids[cell[1]])
-        ]
+        tries = [(cell, rate) for cell in cells for rate in sorted(grids[cell[1]])]
+        seeds = TUNING_SEEDS[: self.tuning_seeds]
+        return [self.plan(*each, seed, device, tunes=True) for seed in seeds for each in tries]
 
     def plans(
         self, arms: Sequence[str], rates: Mapping[Cell, Tuned], seeds: Sequence[int], device: str
     ) -> list[RunConfig]:
         """Return the runs of all cells with a known learning rate, by seed."""
-        return [
-            self.plan(cell, rates[cell].rate, seed, device)
-            for seed in seeds
-            for cell in self.cells(arms)
-            if cell in rates
-        ]
+        cells = [cell for cell in self.cells(arms) if cell in rates]
+        return [self.plan(cell, rates[cell].rate, seed, device) for seed in seeds for cell in cells]
 
 
 @dataclass(frozen=True)
@@ -262,10 +205,9 @@ class Stage:
     title: str
     workloads: tuple[Workload, ...]
     first_seed: int  # the others follow
-    arms: tuple[str, ...] = ARMS  # those that are compared
+    arms: tuple[str, ...]  # those that are compared
 
     def seeds(self, count: int) -> range:
-        """Return so many seeds."""
         return range(self.first_seed, self.first_seed + count)
 
 
@@ -292,19 +234,12 @@ NETS: Mapping[str, dict[str, Any]] = {
     "convolutional": {"model": "small_cnn"},  # with BatchNorm; its passes take twice as long
 }
 """The changes of a recipe for a net, beside batches of at most 64 and a learning rate of 0.1."""
-_ROWS = tomllib.loads(Path(__file__).with_name("workloads.toml").read_text(encoding="utf-8"))
-_SMOOTHED_TEXT = (f"{BASELINE}+smoothing-0.1", f"{OURS}+smoothing-0.1")
-_STAGES = {
-    "develop": ("Development", 0, RIVALS),
-    "confirm": ("Confirmation", 200, ARMS),
-    "language": ("Language", 400, (*TEXT_ARMS, *_SMOOTHED_TEXT)),
-    "instead": ("Instead of auto, and with it", 600, (*INSTEAD, *ADDED)),
-    "nets": ("Three nets", 1000, SMOOTHED),
-    "easy": ("Mostly easy data", 1400, EASY),
-    "parts": ("The parts of auto", 1700, (BASELINE, OURS, *PARTS)),
-    "rules": ("Rules of other papers", 1800, RULES),
-}
-STAGES: Mapping[str, Stage] = {
-    name: Stage(title, tuple(_made(**row) for row in _ROWS[name]), first_seed, arms)
-    for name, (title, first_seed, arms) in _STAGES.items()
-}
+
+
+def _stage(name: str, row: Mapping[str, Any]) -> Stage:
+    arms = (*row["arms"], *row.get("added", ()), *{"parts": PARTS, "rules": RULES}.get(name, ()))
+    workloads = tuple(_made(**workload) for workload in _ROWS[name])
+    return Stage(row["title"], workloads, row["first_seed"], arms)
+
+
+STAGES: Mapping[str, Stage] = {name: _stage(name, row) for name, row in _ROWS["stages"].items()}

@@ -65,7 +65,6 @@ def measure(workload: Workload, store: RunStore, device: str) -> dict[str, float
 
 
 def run_recovery(console: Console, order: Order) -> None:
-    """Measure the workloads that are not on record, and print the numbers of all."""
     path, store = order.out / FILE, RunStore(order.out / "pretrained", order.root)
     known = json.loads(path.read_text("utf-8"))["workloads"] if path.exists() else {}
     every = {f"{stage}/{each.name}": each for stage in READ for each in STAGES[stage].workloads}

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from reproductions.auto import protocol
-from reproductions.auto.protocol import OURS, Cell, Stage, Tuned, Workload
+from reproductions.auto.protocol import MEASURES, OURS, Cell, Stage, Tuned, Workload
 from reproductions.measures import together
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, Side, estimate, holm
@@ -24,12 +24,6 @@ from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
-MEASURES = {  # a column of the lab's frame, and what it is multiplied by
-    "mean error of the classes": ("class_errors", 1.0),
-    "average precision of the rarest, %": ("rare_precision", 100.0),
-    "100 × log-loss": ("test_loss", 100.0),
-    "the same, corrected for the classes' shares": ("corrected_loss", 100.0),
-}
 VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
 _MOST = 300  # seeds of a stage; those of tuning are beyond
 
@@ -52,13 +46,11 @@ class Results:
         return {length: rival for length, rival in found.items() if rival}
 
     def on_shared_seeds(self) -> "Results":
-        """Return the results with only the seeds that all strategies have."""
         seeds = set.intersection(*self.runs.groupby("arm").seed.agg(set))
         return replace(self, runs=self.runs[self.runs.seed.isin(seeds)])
 
     @cache  # noqa: B019 - results live as long as the program
     def of(self, arm: str, length: float) -> pd.DataFrame:
-        """Return the runs of a strategy at a length."""
         if arm == protocol.THINNED:
             cells = [(each, Budget("cost", length)) for each in protocol.THINNINGS]
             known = {cell[0]: self.rates[cell].error for cell in cells if cell in self.rates}
@@ -76,11 +68,9 @@ class Results:
 
     @cache  # noqa: B019 - results live as long as the program
     def ends(self, arm: str, length: float) -> pd.Series:
-        """Return the final errors of a strategy at a length, by seed."""
         return queries.final(self.of(arm, length), self.workload.column)
 
     def error(self, arm: str, length: float) -> Estimate:
-        """Return the final error of a strategy, in the workload's unit."""
         return _times(estimate([*self.ends(arm, length)]), self.workload.scale)
 
     def _difference(self, one: tuple[str, float], other: tuple[str, float]) -> Estimate:
@@ -160,6 +150,9 @@ class Results:
         return None if reached is None else reached / length
 
 
+Gain = Callable[[Results, str, float], Estimate]  # of a strategy, at a length
+
+
 @dataclass(frozen=True)
 class Judged:
     """The gain of a strategy in a job, which is a workload at a length, and the verdict."""
@@ -171,15 +164,10 @@ class Judged:
 
     @property
     def title(self) -> str:
-        """The name of the job in tables."""
         return f"{self.results.workload.title} at {self.length:g}"
 
 
-def judged(
-    results: Iterable[Results],
-    arm: str = OURS,
-    gain: Callable[[Results, str, float], Estimate] = Results.gain,
-) -> list[Judged]:
+def judged(results: Iterable[Results], arm: str = OURS, gain: Gain = Results.gain) -> list[Judged]:
     """Judge a strategy in all jobs in which it and its rival have runs, with Holm's correction."""
     jobs = [(each, length) for each in results for length in each.rivals]
     jobs = [(each, length) for each, length in jobs if each.gain(arm, length).seeds]
@@ -190,14 +178,13 @@ def judged(
 
 
 def read_finished(folder: Path) -> pd.DataFrame:
-    """Return the finished runs of a stage's folder, by the names of their records."""
     records = folder / RUNS
     found = queries.counted(frame(*([records] if records.is_dir() else [])))
     return found.set_index("run", drop=False)
 
 
 def find_rates(
-    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = protocol.ARMS
+    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str]
 ) -> tuple[list[RunConfig], pd.DataFrame, dict[Cell, Tuned]]:
     """Return the tuning runs that are wanted, the finished ones, and the best rates so far."""
     wanted, rates = list[RunConfig](), dict[Cell, Tuned]()

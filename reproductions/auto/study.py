@@ -1,9 +1,10 @@
 """A stage of the study: train what is missing, and write the page of its gains and losses."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import pandas as pd
@@ -11,11 +12,11 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions.auto import protocol
-from reproductions.auto.protocol import NULL, OURS, THINNED, THINNINGS, Stage, Workload
+from reproductions.auto.protocol import MEASURES, NULL, OURS, THINNED, THINNINGS, Stage, Workload
 from reproductions.auto.results import (
-    MEASURES,
     RUNS,
     VERDICTS,
+    Gain,
     Judged,
     Results,
     find_rates,
@@ -23,8 +24,8 @@ from reproductions.auto.results import (
     read_finished,
     read_results,
 )
-from reproductions.training import Order, absent_data, train_missing
-from selective_backprop_lab.analysis.estimates import Estimate, holm
+from reproductions.training import Names, Order, absent_data, train_missing
+from selective_backprop_lab.analysis.estimates import holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
@@ -35,21 +36,18 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 
 def run_study(
-    console: Console,
-    stage: Stage,
-    order: Order,
-    *,
-    only: Sequence[str] = (),
-    arms: Sequence[str] = (),
+    console: Console, stage: Stage, order: Order, *, only: Names = (), arms: Names = ()
 ) -> None:
     """Train the missing runs of a stage, or of part of it, then write the page of all its records.
 
     `only` names the workloads to train, and `arms` the strategies; () stands for all.
     """
-    chosen = replace(stage, workloads=_chosen(stage, only))
+    there = {workload.name: workload for workload in stage.workloads}
+    names = [find_name("workload", name, there, more=" in this stage") for name in only] or there
     asked = {find_name("strategy", arm, stage.arms, more=" in the study") for arm in arms}
     if order.trains:
-        _train(console, chosen, order, [arm for arm in stage.arms if arm in asked] or stage.arms)
+        part = replace(stage, workloads=tuple(there[name] for name in dict.fromkeys(names)))
+        _train(console, part, order, [arm for arm in stage.arms if arm in (asked or stage.arms)])
     seeds = order.seeds if order.trains else None  # None: all on record
     results = read_results(stage, order.out, seeds, order.device)
     shown = [each for each in results if len(each.runs)]
@@ -65,12 +63,6 @@ def run_study(
     console.print(f"Open {page}", soft_wrap=True)
 
 
-def _chosen(stage: Stage, only: Sequence[str]) -> tuple[Workload, ...]:
-    there = {workload.name: workload for workload in stage.workloads}
-    names = [find_name("workload", name, there, more=" in this stage") for name in only]
-    return tuple(there[name] for name in dict.fromkeys(names)) or stage.workloads
-
-
 def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) -> None:
     tuning: list[RunConfig] | None = None
     while True:
@@ -83,11 +75,9 @@ def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) ->
         if absent := absent_data(tuning, order.root):
             raise sb.DataError("\n".join(absent.values()))
         _train_some(console, "Runs that find learning rates", tuning, order)
-    plans = [
-        plan
-        for workload, (*_, rates) in zip(stage.workloads, found, strict=True)
-        for plan in workload.plans(arms, rates, stage.seeds(order.seeds), order.device)
-    ]
+    plans, seeds = list[RunConfig](), stage.seeds(order.seeds)
+    for workload, (*_, rates) in zip(stage.workloads, found, strict=True):
+        plans += workload.plans(arms, rates, seeds, order.device)
     # A seed of each workload after the other, so that few seeds say something.
     _train_some(console, "Runs at the best rates", sorted(plans, key=lambda p: p.seed), order)
 
@@ -100,14 +90,7 @@ def _train_some(console: Console, what: str, plans: Sequence[RunConfig], order: 
         console.print(f"Diverged, and left out:\n{error}", soft_wrap=True)
 
 
-HOW = (
-    f"A *gain* is the final error minus that of the best {BASELINE} training of any length up to "
-    "the same cost, averaged over seeds, with its 95 % interval. Below 0 is better. Bold marks "
-    "gains and losses that chance hardly explains; Holm's correction covers a strategy's jobs. "
-    "*As classes come* weighs each test class by its share of the training data. Where "
-    f"{OURS} gains, *passes* says how many times as long {BASELINE} training takes to reach the "
-    "same error."
-)
+HOW = Path(__file__).with_name("page.md").read_text(encoding="utf-8").rstrip()
 HEAD = ("jobs", "gains", "level", "loses", "change in points: median, from, to")
 HEAD += ("at equal CPU time: gains, level, loses", "change")
 """The columns of strategies and kinds of data, at equal cost and at equal CPU time."""
@@ -115,80 +98,71 @@ POINTS = "%"  # the unit of an error
 
 
 def compose(results: Sequence[Results]) -> str:
-    """Return the records of a stage, in Markdown."""
     shown = [each for each in results if len(each.runs)]
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
-        tables = [by_job(shown), added(shown), of_parts(shown), measured(shown)]
-        tables.append(measured(shown, THINNED))
+        tables = by_job(shown), added(shown), of_parts(shown), measured(shown)
+        tables = *tables, measured(shown, THINNED)
         parts += [table.to_markdown().rstrip() for table in tables if table.rows]
         parts.append(made_of(shown))
     return "\n\n".join(parts) + "\n"
 
 
 def by_job(results: Sequence[Results]) -> Table:
-    """Return the final error of the best plain training in each job, and the strategies' gains.
-
-    The first row counts the jobs. Columns without entries are left out.
-    """
+    """Return each job's best plain training and gains, below counts; empty columns are left out."""
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
     skewed = [each for each in results if each.workload.composition.skew]
     come = {job.title: job for job in judged(skewed, gain=Results.gain_as_classes_come)}
     rows = list[tuple[str, ...]]()
-    for each in results:
-        unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
-        for length, rival in each.rivals.items():
-            title = f"{each.workload.title} at {length:g}"
-            best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
-            own = found.get(OURS, {}).get(title)
-            more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
-            cells = (_in_bold(jobs.get(title)) for jobs in found.values())
-            rows.append((f"{title}{unit}", best, *cells, *more))
-    names = map(_short, found)
-    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *names)
+    for title, each, length in _jobs(results):
+        rival, unit = each.rivals[length], each.workload.unit
+        best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
+        own = found.get(OURS, {}).get(title)
+        more = (_in_bold(come.get(title), ""), "" if own is None else _passes(own))
+        cells = (_in_bold(jobs.get(title)) for jobs in found.values())
+        rows.append((title if unit == POINTS else f"{title}, {unit}", best, *cells, *more))
+    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *map(_short, found))
     head += (f"{OURS}, as classes come", "passes")
     if rows:
         sums = (", ".join(_counted([*jobs.values()])[1:]) for jobs in found.values())
         rows.insert(0, ("jobs: gains, level, loses", "", *sums, "", ""))
-    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    chosen = [[row[place] for place in kept] for row in rows]
+    columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
+    head, *rows = zip(*columns, strict=True) if columns else [head]
     title = f"Final error of the best {BASELINE} training, and gains (bold: more than chance)"
-    return Table([head[place] for place in kept], chosen, title)
+    return Table(head, rows, title)
 
 
 def by_kind(results: Sequence[Results]) -> Table:
     """Return how often `auto` gains, is level and loses, by kind of data; most gains first."""
     there = {job.results.workload for job in judged(results)}
     kinds = {kind: {w for w in there if w.kind == kind} for kind in sorted(w.kind for w in there)}
-    rows = [(kind, *tallied(results, among=own)) for kind, own in kinds.items()]
+    rows = [(kind, *_tallied(results, among=own)) for kind, own in kinds.items()]
     rows.sort(key=lambda row: -int(row[2]) / int(row[1]))
-    rows.append(("all", *tallied(results)))
-    if 0 < len(new := {w for w in there if w.is_new}) < len(there):
+    rows.append(("all", *_tallied(results)))
+    new = {w for w in there if w.recipe.data.partition(":")[0] not in protocol.FAMILIAR}
+    if 0 < len(new) < len(there):
         name = f"of these, on data not used to develop {OURS}"
-        rows.append((name, *tallied(results, among=new)))
+        rows.append((name, *_tallied(results, among=new)))
     if judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
-        rows.append((name, *tallied(results, NULL)))
+        rows.append((name, *_tallied(results, NULL)))
     return Table(("data", *HEAD), rows, f"What {OURS} gains by kind of data")
 
 
 def counts(results: Sequence[Results]) -> Table:
-    """Return in how many jobs each strategy gains, is level and loses."""
-    rows = [(_short(arm), *tallied(results, arm)) for arm in _arms(results)]
+    rows = [(_short(arm), *_tallied(results, arm)) for arm in _arms(results)]
     return Table(("strategy", *HEAD), rows, "Jobs in which each strategy gains, is level and loses")
 
 
 def measured(results: Sequence[Results], arm: str = OURS) -> Table:
     """Return by how much a strategy changes each measure where one class is much larger."""
     unequal = [each for each in results if each.workload.unequal]
-    ways: dict[str, Callable[[Results, str, float], Estimate]]
-    ways = {"error": Results.gain, "error, in % of plain's": Results.change}
+    ways: dict[str, Gain] = {"error": Results.gain, "error, in % of plain's": Results.change}
     ways |= {"error, at equal CPU time": Results.gain_in_time}
     ways |= {name: partial(Results.gain_by, measure=name) for name in MEASURES}
     found = [{job.title: job for job in judged(unequal, arm, way)} for way in ways.values()]
-    titles = [f"{each.workload.title} at {length:g}" for each in unequal for length in each.rivals]
-    rows = [(title, *(_in_bold(jobs.get(title)) for jobs in found)) for title in titles]
+    rows = [(title, *(_in_bold(jobs.get(title)) for jobs in found)) for title, *_ in _jobs(unequal)]
     rows = [row for row in rows if {*row[1:]} != {"–"}]
     head = ("job, at a cost in passes", *ways)
     return Table(head, rows, f"What {arm} changes, by other measures")
@@ -207,27 +181,22 @@ def added(results: Sequence[Results]) -> Table:
 
 def of_parts(results: Sequence[Results]) -> Table:
     """Return by how much each of `PARTS` ends above `auto`, at equal cost."""
-    jobs = [(each, length) for each in results for length in each.rivals]
-    rows = []
+    jobs, rows = _jobs(results), []
     for arm in protocol.PARTS:
-        found = [each.added(arm, length, other=OURS) for each, length in jobs]
+        found = [each.added(arm, length, other=OURS) for _, each, length in jobs]
         if any(each.seeds for each in found):
             marks = ("**" if side in ("lower", "higher") else "" for side in holm(found))
             cells = (with_interval(each, signed=True) for each in found)
             own = (f"{mark}{cell}{mark}" for mark, cell in zip(marks, cells, strict=True))
             rows.append((arm.partition(":")[2].replace("_", " "), *own))
-    head = (f"{OURS}, but", *(f"{each.workload.title} at {length:g}" for each, length in jobs))
+    head = (f"{OURS}, but", *(title for title, *_ in jobs))
     return Table(head, rows, f"The error above that of {OURS} (bold: more than chance)")
 
 
 def adds_up(results: Sequence[Results]) -> Table:
-    """Return the gains of strategies, treatments and combinations where `ADDED` is tried.
-
-    Each is judged over the jobs of this table, with the seeds that all of a job's strategies have.
-    """
+    """Return all gains where `ADDED` is tried, with the seeds that a job's strategies share."""
     chosen = [each.on_shared_seeds() for each in results if each.workload.adds]
-    titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.rivals]
-    rows = []
+    titles, rows = [title for title, *_ in _jobs(chosen)], []
     for arm in dict.fromkeys((*protocol.INSTEAD, *protocol.ADDED)):
         jobs = {job.title: job for job in judged(chosen, arm)}
         cells = [_in_bold(jobs.get(title)) for title in titles]
@@ -237,7 +206,6 @@ def adds_up(results: Sequence[Results]) -> Table:
 
 
 def made_of(results: Sequence[Results]) -> str:
-    """Return the number of runs, their seeds and code, and where and how long they ran."""
     tuning, ran = pd.concat([r.tuning for r in results]), pd.concat([r.runs for r in results])
     runs = pd.concat([tuning, ran])
     missing = sum(each.missing for each in results)
@@ -247,6 +215,11 @@ def made_of(results: Sequence[Results]) -> str:
         f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
         f"code {listed(dict.fromkeys(runs.code))}."
     )
+
+
+def _jobs(results: Sequence[Results]) -> list[tuple[str, Results, float]]:
+    jobs = [(each, length) for each in results for length in each.rivals]
+    return [(f"{each.workload.title} at {length:g}", each, length) for each, length in jobs]
 
 
 def _in_bold(job: Judged | None, otherwise: str = "–") -> str:
@@ -266,9 +239,9 @@ def _passes(job: Judged) -> str:
 
 def _arms(results: Sequence[Results]) -> list[str]:
     there = {arm for each in results for arm in each.runs.arm}
-    if there & {*THINNINGS}:  # only the best of them is shown
-        there = there - {*THINNINGS} | {THINNED}
-    return [arm for arm in protocol.ORDER if arm in there and arm != BASELINE]
+    shown = [arm for arm in protocol.ORDER if arm in there and arm != BASELINE]
+    # Only the best share is shown.
+    return [*dict.fromkeys(THINNED if arm in THINNINGS else arm for arm in shown)]
 
 
 def _short(arm: str) -> str:
@@ -280,13 +253,10 @@ def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
     return str(len(jobs)), *(str(found[verdict]) for verdict in VERDICTS.values())
 
 
-def tallied(
+def _tallied(
     results: Sequence[Results], arm: str = OURS, among: Collection[Workload] | None = None
 ) -> tuple[str, ...]:
-    """Return a strategy's row under `HEAD`, judged in all jobs and counted `among` some.
-
-    The change is the median, lowest and highest gain of jobs that are judged by errors.
-    """
+    """Return a strategy's row under `HEAD`, judged in all jobs and counted `among` some."""
     cells = list[tuple[str, ...]]()
     for gain in (Results.gain, Results.gain_in_time):
         jobs = judged(results, arm, gain)

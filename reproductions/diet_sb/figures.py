@@ -1,17 +1,7 @@
-"""The Diet-SB poster's figures and table, redone. Its percentages are of the whole training set.
+"""The Diet-SB poster's figures and table, redone. Its percentages are of the whole training set."""
 
-| method | total dropped (before training) | examples kept | candidates trained on |
-| :-- | :-- | --: | --: |
-| Random-Backprop, SB | x (0 %) | all | 1 − x |
-| EL2N | x (x) | 1 − x | all |
-| Diet-SB | 50 % (25 %) | 75 % | 2/3 |
-| Diet-SB | 62.5 % (25 %) | 75 % | 1/2 |
-
-Methods that drop candidates first train on all of them for an epoch. EL2N prunes by two young nets;
-its source uses ten.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -24,10 +14,8 @@ from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
 from reproductions import claims, drawing, measures, settings
-from reproductions.claims import Case, Measure, read_reported
-from reproductions.evidence import Evidence, Panel
-from reproductions.figures import by_panel, figures_of
-from reproductions.measures import clock, curve_at, last, mean_of, over_seeds, paired, phase_seconds
+from reproductions.claims import Amount, Case, Measure, by_panel, figures_of, read_reported
+from reproductions.measures import Evidence, Panel, curve_at, last, mean_of, over_seeds, paired
 from reproductions.probes import El2nRanks, Selections
 from reproductions.settings import STYLES, Arm, Scale, Setting
 from selective_backprop_lab.analysis import queries
@@ -36,68 +24,52 @@ from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.report.panels import Style, spread
 
 _REPORTED = Path(__file__).with_name("reported.toml")
-# The rows of table 1, and the name of the quote with the seconds per epoch of each.
-TABLE = {
-    queries.BASELINE: "baseline",
-    "sb-50": "sb",
-    "random-50": "random",
-    "random-75": "random-75",
-    "el2n-25": "el2n",
-    "diet-50": "diet-50",
-    "diet-62.5": "diet-62",
-}
+_TABLES = tomllib.loads(_REPORTED.with_name("methods.toml").read_text(encoding="utf-8"))
+METHODS, TABLE = _TABLES["methods"], _TABLES["table-1"]
 _QUOTES = read_reported(_REPORTED)["diet-runtime"].quotes
-SECONDS = {
-    key: float(_QUOTES[name].text.split()[-1].removesuffix("s")) for key, name in TABLE.items()
-}
+SECONDS = {key: float(_QUOTES[name].text.split()[-1].rstrip("s")) for key, name in TABLE.items()}
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
+LEAST_USED = "SB's least used"
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
 _SHARES = tuple(step / 20 for step in range(1, 20))
 PRUNED_FIRST = 0.25  # by EL2N, before Diet-SB selects
 EARLY = 0.1  # of a run, after which EL2N scores are taken, as the runs that prune take them
-METHODS = {  # name, arm and dash, by key
-    "random": ("Random-Backprop", "random-backprop", "dot"),
-    "sb": ("SB", "selective-backprop", "solid"),
-    "el2n": ("EL2N", "el2n", "dash"),
-    "diet": ("Diet-SB", "diet-sb", "longdash"),
-}
-# The shares that are dropped; of CIFAR-10 the poster shows no figure.
-_BACKPROP = dict.fromkeys(("random", "sb"), (0.25, 0.5, 0.75, 0.85, 0.9))
-_PRUNING = {"el2n": (0.25, 0.5), "sb": (0.25, 0.5, 0.75), "diet": (0.5, 0.625)}
-_FEW = (0.5, 0.75, 0.9)
-_REMARKED = {"random": _FEW, "sb": _FEW, "el2n": (0.25, 0.5), "diet": (0.5, 0.625)}
 
 
-def _arm(method: str, dropped: float, setting: Setting) -> Arm:
+def _arm(method: str, dropped: float, setting: Setting, **options: Any) -> Arm:
     first = {"el2n": dropped, "diet": PRUNED_FIRST}.get(method, 0.0)
     name, arm, dash = METHODS[method]
-    run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first))
-    if first:
-        run = replace(run, settings=replace(run.settings, keep=1 - first, young=EARLY))
+    options |= {"keep": 1 - first, "young": EARLY} if first else {}
+    run = settings.plan(setting, arm, rate=(1 - dropped) / (1 - first), **options)
     share = f"{100 * dropped:g}"
     return settings.styled(f"{name} {share} %", f"{method}-{share}", run, dash=dash)
 
 
-def _panel(setting: Setting, shares: Mapping[str, Sequence[float]]) -> Panel:
-    arms = [_arm(method, share, setting) for method in shares for share in shares[method]]
-    return Panel(setting.title, setting, (_baseline(setting), *arms))
+def _diet(figure: str, group: str = "pruned") -> Callable[[Scale], Sequence[Panel]]:
+    shares = _TABLES["dropped"][figure]
+
+    def panel(setting: Setting) -> Panel:
+        arms = [_arm(method, share, setting) for method in shares for share in shares[method]]
+        return Panel(setting.title, setting, (_baseline(setting), *arms))
+
+    return lambda scale: [*map(panel, scale[group])]
 
 
-def _baseline(setting: Setting) -> Arm:
-    return replace(settings.make_arm(queries.BASELINE, setting), label="Baseline")
+def _baseline(setting: Setting, **options: Any) -> Arm:
+    return replace(settings.make_arm(queries.BASELINE, setting, **options), label="Baseline")
 
 
 def _seven(scale: Scale) -> Sequence[Panel]:
-    panels = _panel(scale.pruned, _BACKPROP), _panel(scale.pruned, _PRUNING)
+    panels = [*_diet("a")(scale), *_diet("b")(scale)]
     arms = {arm.key: arm for panel in panels for arm in panel.arms}
-    return [Panel(scale.pruned.title, scale.pruned, tuple(arms[key] for key in TABLE))]
+    return [replace(panels[0], arms=tuple(arms[key] for key in TABLE))]
 
 
 def _chosen(scale: Scale) -> Sequence[Panel]:
-    setting = scale.pruned
-    ours = settings.probed(_arm("sb", 0.5, setting), Selections())
+    (setting,) = scale["pruned"]
+    ours = _arm("sb", 0.5, setting, probes=[Selections()])
     epochs = max(2, round(EARLY * setting.recipe.epochs))  # one would be all warm-up
     young = settings.changed(setting, epochs=epochs)
     young = replace(young, title=f"{setting.title}, young", evaluations=1)
@@ -105,8 +77,7 @@ def _chosen(scale: Scale) -> Sequence[Panel]:
 
 
 def _scored(setting: Setting) -> Panel:
-    arm = settings.probed(_baseline(setting), El2nRanks())
-    return Panel(setting.title, setting, (arm,))
+    return Panel(setting.title, setting, (_baseline(setting, probes=[El2nRanks()]),))
 
 
 # Time per epoch, and accuracy
@@ -116,7 +87,7 @@ def _epoch_seconds(runs: pd.DataFrame, epochs: int) -> pd.Series:
     An epoch is one pass over the examples that pruning left. If a run was not evaluated between its
     first epoch, the warm-up, and its end, the seconds are the mean of all epochs.
     """
-    axis, end = clock(runs), last(runs)
+    axis, end = measures.clock(runs), last(runs)
     warm = runs[runs.progress * epochs >= 0.99].drop_duplicates("seed").set_index("seed")
     later = (end[axis] - warm[axis]) / (epochs * (end.progress - warm.progress))
     every = (end[axis] - _preparing(runs)) / epochs
@@ -124,7 +95,7 @@ def _epoch_seconds(runs: pd.DataFrame, epochs: int) -> pd.Series:
 
 
 def _preparing(runs: pd.DataFrame) -> pd.Series:
-    return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
+    return measures.phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
 
 
 def _ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
@@ -160,7 +131,7 @@ def _listed(panel: Panel) -> Table:
 
 
 def _unit(panel: Panel) -> str:
-    return "CPU s" if clock(panel.runs) == "cpu_seconds" else "s"
+    return "CPU s" if measures.clock(panel.runs) == "cpu_seconds" else "s"
 
 
 def _per_epoch(panel: Panel, arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
@@ -180,14 +151,14 @@ def _draw_runtime(evidence: Evidence) -> Drawing | None:
 
 def _draw_times(axes: Axes, panel: Panel) -> None:
     ratios = _ratios(panel)
-    labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
-    theirs = [SECONDS[key] / SECONDS[queries.BASELINE] for key in labels]
-    columns = {"ours": [ratios[key].mean for key in labels], "the poster": theirs}
-    widths = pd.Series([ratios[key].half_width for key in labels]).fillna(0.0)
+    theirs = [SECONDS[key] / SECONDS[queries.BASELINE] for key in ratios]
+    columns = {"ours": [each.mean for each in ratios.values()], "the poster": theirs}
+    widths = pd.Series([each.half_width for each in ratios.values()]).fillna(0.0)
     look: dict[str, Any] = {"xerr": {"ours": widths}, "width": 0.76}
     look |= {"error_kw": {"elinewidth": 0.8, "ecolor": "black", "zorder": 3}}
-    bars, words = pd.DataFrame(columns, [*labels.values()]), "time per epoch, Baseline = 1"
-    drawing.draw_bars(axes, bars, panel.title, words, colours=("#0072b2", "#d9a441"), **look)
+    bars = pd.DataFrame(columns, [arm.label for arm in panel.arms if arm.key in ratios])
+    look["color"] = ["#0072b2", "#d9a441"]
+    drawing.draw_bars(axes, bars, panel.title, "time per epoch, Baseline = 1", **look)
     axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
 
 
@@ -230,41 +201,42 @@ def _uses(panel: Panel) -> dict[int, Tensor]:
     return measures.seen_last(panel.runs, Selections, "counts")
 
 
-def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    return [(one[seed], other[seed]) for seed in one if seed in other]
+def _pairs(one: Panel, other: Panel) -> dict[str, list[tuple[Tensor, Tensor]]]:
+    """Return what is compared, seed by seed: two nets and two seeds, or SB and EL2N."""
+    is_sb, theirs = one.arms[0].key != queries.BASELINE, _ranks(other)
+    ours = _uses(one) if is_sb else _ranks(one)
+    both = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    if is_sb:
+        return {LEAST_USED: both}
+    first, second = (panel.setting.recipe.model for panel in (one, other))
+    return {f"{first} and {second}": both, f"{second}, two seeds": [*pairwise(theirs.values())]}
 
 
-def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> pd.DataFrame:
-    rows = [{share: measures.overlap(*pair, share) for share in _SHARES} for pair in pairs]
-    return pd.DataFrame(rows, columns=list(_SHARES))
+def _overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
+    def of(pair: tuple[Tensor, Tensor]) -> dict[float, float]:
+        return {share: measures.overlap(*pair, share) for share in _SHARES}
 
-
-def overlaps(evidence: Evidence) -> dict[str, pd.DataFrame]:
-    """Return the overlaps of the lowest examples, by name: of two nets, or of SB and EL2N."""
-    one, other = evidence.panels
-    if one.arms[0].key != queries.BASELINE:
-        return {"SB's least used": _overlaps(_pairs(_uses(one), _ranks(other)))}
-    first, second = one.setting.recipe.model, other.setting.recipe.model
-    return {
-        f"{first} and {second}": _overlaps(_pairs(_ranks(one), _ranks(other))),
-        f"{second}, two seeds": _overlaps(pairwise(_ranks(other).values())),
-    }
+    pairs = _pairs(*evidence.panels)
+    return {name: pd.DataFrame(map(of, own), columns=_SHARES) for name, own in pairs.items()}
 
 
 def _overlaps_table(evidence: Evidence) -> Sequence[Table]:
-    found = overlaps(evidence).items()
+    found = _overlaps(evidence).items()
     rows = [(name, *(mean_of(own[share]) for share in OVERLAPS)) for name, own in found]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
     return [Table(head, rows, "Overlap")]
 
 
-def _draw_overlaps(evidence: Evidence, *, label: str) -> Drawing:
-    x = [100 * share for share in _SHARES]
+def _draw_overlaps(evidence: Evidence) -> Drawing:
+    x, found = [100 * share for share in _SHARES], _overlaps(evidence)
     lines: list[drawing.Line] = [("chance", _CHANCE, curve_at(x, [x]))]
-    for (name, own), style in zip(overlaps(evidence).items(), STYLES, strict=False):
+    for (name, own), style in zip(found.items(), STYLES, strict=False):
         if len(own):
             lines.append((name, style, curve_at(x, own.to_numpy().tolist())))
+    label = "pruned by EL2N, % of the examples"
+    if LEAST_USED in found:
+        label = "N: SB's least used and lowest EL2N, % of the examples each"
 
     def cell(axes: Axes) -> None:
         drawing.draw_lines(axes, lines, named=True)
@@ -313,25 +285,22 @@ def _left_out(ours: Panel, scored: Panel) -> dict[str, pd.DataFrame]:
         "EL2N": {seed: measures.lowest(each, HALF) for seed, each in _ranks(scored).items()},
     }
 
-    def of_classes(part: Tensor) -> pd.Series:  # 0 for a class without examples
-        means = pd.Series((100 * part).tolist()).groupby(data.train_labels.tolist()).mean()
-        return means.reindex(range(data.classes), fill_value=0.0)
+    def of_classes(parts: Mapping[int, Tensor]) -> pd.DataFrame:  # 0 for a class without examples
+        columns = {seed: (100 * part).double().numpy() for seed, part in parts.items()}
+        means = pd.DataFrame(columns).groupby(data.train_labels.numpy()).mean()
+        return means.reindex(range(data.classes), fill_value=0.0).T
 
-    every = {name: {n: of_classes(part) for n, part in own.items()} for name, own in shares.items()}
-    return {name: pd.DataFrame(own).T for name, own in every.items()}
+    return {name: of_classes(parts) for name, parts in shares.items()}
 
 
 def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
-    left = {
-        name: [over_seeds(own[place]) for place in own]
-        for name, own in _left_out(*evidence.panels).items()
-    }
+    parts = _left_out(*evidence.panels).items()
+    left = {name: [over_seeds(own[place]) for place in own] for name, own in parts}
     sums = [sum(each.mean for each in both) for both in zip(*left.values(), strict=True)]
     return left, sorted(range(len(sums)), key=lambda place: -sums[place])
 
 
 def classes_table(evidence: Evidence) -> Sequence[Table]:
-    """List the classes that are most left out, and the least."""
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     ends = [*order[:LISTED], *order[LISTED:][-LISTED:]]
     rows = [(names[place], *(with_interval(own[place]) for own in left.values())) for place in ends]
@@ -340,8 +309,7 @@ def classes_table(evidence: Evidence) -> Sequence[Table]:
     return [Table(head, rows, title)]
 
 
-def draw_classes(evidence: Evidence) -> Drawing:
-    """Draw the part of each class that SB and EL2N leave out."""
+def _draw_classes(evidence: Evidence) -> Drawing:
     names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     named = [[(names[place], place) for place in end] for end in (order[:5], order[5:][-5:])]
     by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
@@ -352,18 +320,13 @@ def draw_classes(evidence: Evidence) -> Drawing:
         bottom, top = axes.get_ylim()
         axes.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=(bottom, top))
         for ends, edge, side in zip(named, (104, -4), ("left", "right"), strict=True):
+            look: dict[str, Any] = {"fontsize": 7.5, "ha": side, "va": "center"}
+            look["arrowprops"] = {"arrowstyle": "-", "color": _GREY, "linewidth": 0.6}
             ends = sorted(ends, key=lambda end: by_sb[end[1]])
             shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
             for (name, place), height in zip(ends, spread(shares), strict=True):
-                axes.annotate(
-                    name.replace("_", " "),
-                    (by_el2n[place], by_sb[place]),
-                    xytext=(edge, bottom + height * (top - bottom)),
-                    fontsize=7.5,
-                    ha=side,
-                    va="center",
-                    arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
-                )
+                at, beside = (by_el2n[place], by_sb[place]), bottom + height * (top - bottom)
+                axes.annotate(name.replace("_", " "), at, xytext=(edge, beside), **look)
         axes.set_xlabel("of the class among the half of lowest EL2N (%)")
         axes.set_ylabel("of the class not used by SB (%)")
         drawing.finish(axes, "Classes, those at both ends named")
@@ -372,15 +335,8 @@ def draw_classes(evidence: Evidence) -> Drawing:
 
 
 def _beyond_chance(case: Case, share: float) -> Estimate:
-    one, other = case.panels
-    mine = _ranks(one) if one.arms[0].key == queries.BASELINE else _uses(one)
-    pairs = _pairs(mine, _ranks(other))
+    pairs, *_ = _pairs(*case.panels).values()
     return estimate([measures.overlap(*pair, share) - 100 * share for pair in pairs])
-
-
-def _alike(case: Case) -> Estimate:
-    by_sb, by_el2n = _left_out(*case.panels).values()
-    return paired(by_sb.corrwith(by_el2n, axis=1))
 
 
 MEASURES = {
@@ -388,42 +344,35 @@ MEASURES = {
         lambda case: measures.final_difference(case.theirs, case.mine), "points of accuracy"
     ),
     "accuracy lost": claims.MEASURES["final error"]._replace(unit="points of accuracy"),
-    "examples kept": Measure(
+    "examples kept": Amount(
         lambda case: over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates),
         "% of the examples",
-        signed=False,
     ),
-    "time per epoch": Measure(
-        lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time", signed=False
+    "time per epoch": Amount(
+        lambda case: _ratio(case.panel, case.mine, case.theirs), "of its time"
     ),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
-    "correlation over classes": Measure(_alike, "correlation over classes"),
+    "correlation over classes": Measure(
+        lambda case: paired(pd.DataFrame.corrwith(*_left_out(*case.panels).values(), axis=1)),
+        "correlation over classes",
+    ),
 }
 _ACCURACY: dict[str, Any] = {"tables": by_panel(_accuracies_table)}
 _ACCURACY["draw"] = partial(drawing.side_by_side, draw=_draw_accuracies, height=3.2)
-_PRUNED = "pruned by EL2N, % of the examples"
-_LEAST = "N: SB's least used and lowest EL2N, % of the examples each"
 _CHOSEN = {"whole": True, "planned": _chosen}
+_OVERLAP = {"draw": _draw_overlaps, "tables": _overlaps_table}
+_NETS = {"planned": lambda scale: [*map(_scored, scale["scored"])]}
 FIGURES = figures_of(
     _REPORTED,
     {
         "diet-runtime": {"planned": _seven, "draw": _draw_runtime, "tables": by_panel(_listed)},
-        "diet-accuracy": {"planned": lambda scale: [_panel(scale.pruned, _BACKPROP)], **_ACCURACY},
-        "diet-el2n": {"planned": lambda scale: [_panel(scale.pruned, _PRUNING)], **_ACCURACY},
-        "diet-cifar10": {
-            "planned": lambda scale: [_panel(s, _REMARKED) for s in (scale.remarked,) if s],
-            **_ACCURACY,
-        },
-        "diet-nets": _CHOSEN
-        | {
-            "planned": lambda scale: [*map(_scored, scale.scored)],
-            "draw": partial(_draw_overlaps, label=_PRUNED),
-            "tables": _overlaps_table,
-        },
-        "diet-overlap": _CHOSEN
-        | {"draw": partial(_draw_overlaps, label=_LEAST), "tables": _overlaps_table},
+        "diet-accuracy": {"planned": _diet("a"), **_ACCURACY},
+        "diet-el2n": {"planned": _diet("b"), **_ACCURACY},
+        "diet-cifar10": {"planned": _diet("remarked", "remarked"), **_ACCURACY},
+        "diet-nets": _CHOSEN | _OVERLAP | _NETS,
+        "diet-overlap": _CHOSEN | _OVERLAP,
         "diet-images": _CHOSEN | {"draw": _draw_lowest, "tables": _lowest_table},
-        "diet-classes": _CHOSEN | {"draw": draw_classes, "tables": classes_table},
+        "diet-classes": _CHOSEN | {"draw": _draw_classes, "tables": classes_table},
     },
     MEASURES,
 )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter, ScalarFormatter
 
 from reproductions import drawing, measures
-from reproductions.claims import Answer, Case, Measure, beyond_the_first
-from reproductions.evidence import SAME, Evidence, Panel
-from reproductions.measures import clock, last, mean_of, over_seeds, paired
+from reproductions.claims import Amount, Answer, Case, Measure, beyond_the_first
+from reproductions.measures import SAME, Evidence, Panel, clock, last, mean_of, over_seeds, paired
 from reproductions.settings import SHORTENED, STRATEGIES, USUAL, Arm, make_arm
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, curve, estimate
@@ -38,20 +38,19 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     Seconds are drawn for arms that were timed side by side, if these are more than half. `marked`
     figures, as 6 and 7, have the final error beside each line, and the targets of table 1 as lines.
     """
-    said = list[str]()
+    said, time = list[str](), clock(evidence.runs)
     if any(len(panel.arms) > _CROWD for panel in evidence.panels):
         said.append("Only the table has all lengths of Traditional and all ages of losses.")
-    mostly = any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels)
-    timed = clock(evidence.runs) == "seconds"
-    if mostly and "seconds" in axes:
-        axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
-        if any(len(panel.timed.arms) < len(panel.arms) for panel in evidence.panels):
+    shares = [len(panel.timed.arms) / len(panel.arms) for panel in evidence.panels]
+    shown = [axis for axis in axes if axis != "seconds"]
+    if "seconds" in axes and max(shares) > 1 / 2:
+        shown = [time if axis == "seconds" else axis for axis in axes]
+        if min(shares) < 1:
             said.append("Seconds are shown of strategies that were timed side by side.")
-    cells = _by_axis(
-        evidence, [axis for axis in axes if axis != "seconds"], partial(_draw, marked=marked)
-    )
-    look: dict[str, Any] = {"width": _MARKED if marked else drawing.WIDTH, "timed": timed}
-    return drawing.sheet(evidence, cells, " ".join(said), lines=_lines(evidence), **look)
+    cells = _by_axis(evidence, shown, partial(_draw, marked=marked))
+    look: dict[str, Any] = {"width": _MARKED if marked else drawing.WIDTH}
+    look |= {"timed": time == "seconds", "lines": _lines(evidence)}
+    return drawing.sheet(evidence, cells, " ".join(said), **look)
 
 
 def _by_axis(
@@ -92,9 +91,7 @@ def _draw(
         error = queries.final(panel[arm.key]).mean()
         return f"{label}, {error:.{1 if error >= 10 else 2}f} %"
 
-    lines: list[drawing.Line] = [
-        (name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms
-    ]
+    lines = [(name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms]
     drawing.draw_lines(axes, lines)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -134,24 +131,22 @@ def _lines(evidence: Evidence) -> list[int]:
 
 
 def draw_poster(evidence: Evidence) -> Drawing:
-    """Draw error and loss against images backpropagated, with the share that each filtered."""
     evidence = filtered_named(evidence)
-    drawn = [partial(_draw, panel=panel, axis="trained") for panel in evidence.panels]
-    rows = [
-        [partial(draw, title=panel.title), partial(draw, column="test_loss")]
-        for draw, panel in zip(drawn, evidence.panels, strict=True)
-    ]
+    rows = []
+    for panel in evidence.panels:
+        draw = partial(_draw, panel=panel, axis="trained")
+        rows.append([partial(draw, title=panel.title), partial(draw, column="test_loss")])
     return drawing.sheet(evidence, rows, lines=_lines(evidence), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:
     """Return evidence whose arms' labels have the share that each filtered."""
-
-    def named(panel: Panel, arm: Arm) -> Arm:
-        share = percent(_filtered(last(panel[arm.key])))
-        return replace(arm, label=f"{arm.label}, {share} filtered")
-
-    panels = [replace(e, arms=tuple(named(e, arm) for arm in e.arms)) for e in evidence.panels]
+    panels = []
+    for panel in evidence.panels:
+        shares = [percent(_filtered(last(panel[arm.key]))) for arm in panel.arms]
+        both = zip(panel.arms, shares, strict=True)
+        arms = (replace(arm, label=f"{arm.label}, {share} filtered") for arm, share in both)
+        panels.append(replace(panel, arms=tuple(arms)))
     return replace(evidence, panels=tuple(panels))
 
 
@@ -167,22 +162,20 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
 
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         ends = last(runs)
-        found = {"final error %": mean_of(queries.final(runs))}
-        found["filtered"] = percent(_filtered(ends))
+        row = {"final error %": mean_of(queries.final(runs)), "filtered": percent(_filtered(ends))}
         counts = {"updates": "updates", "backpropagated": "trained", "forwards": "forwards"}
-        found |= {name: count(ends[column].mean()) for name, column in counts.items()}
-        found["cost"] = duration(ends.cost.mean())
+        row |= {name: count(ends[column].mean()) for name, column in counts.items()}
+        row["cost"] = duration(ends.cost.mean())
         for name, column in {"wall s": "seconds", "CPU s": "cpu_seconds"}.items() if timed else ():
-            found[name] = duration(ends[column].mean()) if arm.key in beside else "–"
+            row[name] = duration(ends[column].mean()) if arm.key in beside else "–"
         if has_train_error:
-            found["training error %"] = mean_of(queries.metered(runs, "train_error").dropna())
-        return found
+            row["training error %"] = mean_of(queries.metered(runs, "train_error").dropna())
+        return row
 
     return panel.table(cells)
 
 
 def time_tables(evidence: Evidence) -> Sequence[Table]:
-    """List where arms ended, and SB against training of the same cost that ignores losses."""
     tables, controls = [*map(ends_table, evidence.panels)], {*SHORTENED, "random", "scored"}
     head = ("SB, points of error", "mean over the same cost", "at the end")
     for panel in (each for each in evidence.panels if "sb" in each):
@@ -231,7 +224,7 @@ def share(places: pd.DataFrame, families: Sequence[str]) -> float:
     return 100 * float(own.mean()) if len(own) else 0.0
 
 
-def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
+def _share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
     """Return at which % of evenly spaced times the families have the lowest error so far."""
     budgets = np.linspace(places.time.min(), places.time.max(), _BUDGETS)
     lowest, ours = [], []
@@ -239,8 +232,7 @@ def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
         so_far = np.append(np.inf, np.fmin.accumulate(own.error))
         lowest.append(so_far[np.searchsorted(own.time, budgets, side="right")])
         ours.append(family in families)
-    # Equal errors are shared.
-    best = np.array(lowest) == np.min(lowest, axis=0)
+    best = np.array(lowest) == np.min(lowest, axis=0)  # equal errors are shared
     return 100 * float((best[ours].sum(0) / best.sum(0)).mean())
 
 
@@ -250,43 +242,39 @@ def _compared(panel: Panel) -> Panel:
 
 def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Estimate:
     runs = _compared(panel).runs  # only seeds count that every configuration has
-    places = of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
+    places = _of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
     complete = places.groupby("seed").key.nunique() == places.key.nunique()
     return estimate([of(own) for seed, own in places.groupby("seed") if complete[seed]])
 
 
-def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
+def _of_its_own(places: pd.DataFrame) -> pd.DataFrame:
     """Return places without those of Kath18 that Traditional has too, before its gate opened."""
-    known = [name for name in ("seed", "time", "error") if name in places]
-    usual = pd.MultiIndex.from_frame(places.loc[places.family == "traditional", known])
-    there = pd.MultiIndex.from_frame(places[known]).isin(usual)
-    return places[~(there & (places.family == "kath18"))]
+    keys = pd.MultiIndex.from_frame(places[[k for k in ("seed", "time", "error") if k in places]])
+    shared = keys.isin(keys[places.family == "traditional"])
+    return places[~(shared & (places.family == "kath18"))]
 
 
 def draw_front(evidence: Evidence) -> Drawing:
-    """Draw all evaluations, and the front."""
     along = measures.timed(TIME, evidence.runs)
     return drawing.sheet(evidence, _by_axis(evidence, along, _draw_front), timed="seconds" in along)
 
 
 def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool) -> None:
-    panel = _compared(panel)
     each = list[pd.DataFrame]()
-    for arm in panel.arms:
+    for arm in _compared(panel).arms:
         line, family = curve(panel[arm.key], axis), arm.key.split(" ")[0]
         each.append(pd.DataFrame({"family": family, "time": line.x, "error": line.mean}))
-    places = of_its_own(pd.concat(each, ignore_index=True))
+    places = _of_its_own(pd.concat(each, ignore_index=True))
     kept = front(places)
     for key, (marker, size) in MARKS.items():
-        own, name = places[places.family == key], STRATEGIES[key][0]
-        colour = make_arm(key, panel.setting).style.colour
+        own, colour = places[places.family == key], make_arm(key, panel.setting).style.colour
         style: dict[str, Any] = {"marker": marker, "color": colour, "linestyle": ""}
         if own.empty:
             continue
         rest, top = own.drop(kept.index, errors="ignore"), own[own.index.isin(kept.index)]
         axes.plot(rest.time, rest.error, **style, markersize=3.5, alpha=0.3, fillstyle="none")
         style |= {"markersize": size, "markeredgecolor": "white", "zorder": 3}
-        axes.plot(top.time, top.error, **style, label=name)
+        axes.plot(top.time, top.error, **style, label=STRATEGIES[key][0])
     axes.step(kept.time, kept.error, where="post", color="#444444", linewidth=0.8, zorder=2)
     axes.set_xlim(left=0)
     scale_error(axes, span([*places.error]))
@@ -295,17 +283,13 @@ def _draw_front(axes: Axes, panel: Panel, axis: str, title: str, *, named: bool)
 
 
 def front_table(panel: Panel) -> Table:
-    """List the share of the front that each family makes up."""
     rows, along, kept = [], measures.timed(TIME, panel.runs), _compared(panel)
     for key in MARKS:
-        every, own = (
-            sum(arm.key.split(" ")[0] == key for arm in each.arms) for each in (panel, kept)
-        )
+        every, own = ([arm.key.split(" ")[0] for arm in p.arms].count(key) for p in (panel, kept))
         same = f", and {every - own} that are Traditional here" if own < every else ""
         found = [
             with_interval(_by_seed(panel, axis, partial(of, families=[key]))) if own else "–"
-            for of in (share, share_of_budgets)
-            for axis in along
+            for of, axis in product((share, _share_of_budgets), along)
         ]
         rows.append((STRATEGIES[key][0], f"{own}{same}", *found))
     shares = [f"% of the {of}, {AXIS_WORDS[x]}" for of in ("front", "budgets") for x in along]
@@ -319,17 +303,16 @@ def _ours(case: Case, of: Callable[..., float]) -> Estimate:
 def _lead(case: Case, rival: str) -> Answer:
     if not any(arm.key.split(" ")[0] == rival for arm in _compared(case.panel).arms):
         return SAME, "its gate never opened in any configuration"
-    return _by_seed(
-        case.panel, case.axis, lambda places: share(places, _OURS) - share(places, [rival])
-    )
+    return _by_seed(case.panel, case.axis, lambda own: share(own, _OURS) - share(own, [rival]))
 
 
 def _lowest_behind(case: Case) -> Estimate | None:
-    def behind(places: pd.DataFrame) -> float:
-        return places.groupby("family").error.min()[["traditional", "sb"]].diff().iloc[1]
-
-    there = {arm.key.split(" ")[0] for arm in case.panel.arms}
-    return _by_seed(case.panel, "cost", behind) if {"sb", "traditional"} <= there else None
+    pair = ["traditional", "sb"]
+    if not {arm.key.split(" ")[0] for arm in case.panel.arms}.issuperset(pair):
+        return None
+    return _by_seed(
+        case.panel, "cost", lambda places: places.groupby("family").error.min()[pair].diff().iloc[1]
+    )
 
 
 MEASURES = {
@@ -337,19 +320,16 @@ MEASURES = {
         lambda case: paired(100 * (1 - last(case.mine).forwards / last(case.theirs).forwards)),
         "% of forward passes saved",
     ),
-    "filtered after the first epoch": Measure(_filtered_later, "% of the images", signed=False),
-    "loss on the way": Measure(
+    "filtered after the first epoch": Amount(_filtered_later, "% of the images"),
+    "loss on the way": Amount(
         lambda case: measures.earlier(case.mine, case.theirs, case.axis, "test_loss"),
         "of mean test loss over the same images",
-        signed=False,
     ),
     "gain beyond the first": Measure(
         partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
     ),
-    "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
-    "share of the budgets": Measure(
-        partial(_ours, of=share_of_budgets), "% of the budgets", signed=False
-    ),
-    "lead in shares": Measure(_lead, "points of share", signed=False),
-    "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),
+    "share of the front": Amount(partial(_ours, of=share), "% of the front"),
+    "share of the budgets": Amount(partial(_ours, of=_share_of_budgets), "% of the budgets"),
+    "lead in shares": Amount(_lead, "points of share"),
+    "lowest error behind": Amount(_lowest_behind, "points of error"),
 }

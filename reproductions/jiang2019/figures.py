@@ -1,6 +1,6 @@
 """The figures and tables of the paper and its poster: what each needs, draws and lists."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from reproductions import probes
-from reproductions.evidence import Panel
-from reproductions.figures import by_panel, figures_of
+from reproductions.claims import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
 from reproductions.jiang2019.scales import OTHER_NETS, TUNED
-from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
+from reproductions.measures import Panel
+from reproductions.settings import Arm, Published, Scale, Setting, make_arm, variants
 from reproductions.training import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import percent
@@ -35,49 +35,39 @@ Panels = Callable[[Scale], Sequence[Panel]]
 Settings = Callable[[Scale], Iterable[Setting]]
 
 
-def _on(settings: Settings, lineup: Lineup, title: str = "{0.title}") -> Panels:
-    return lambda scale: [
-        Panel(title.format(each), each, tuple(lineup(each))) for each in settings(scale)
-    ]
+def _on(settings: Settings | str, lineup: Lineup, title: str = "{0.title}") -> Panels:
+    def panels(scale: Scale) -> Sequence[Panel]:
+        found = scale[settings] if isinstance(settings, str) else settings(scale)
+        return [Panel(title.format(each), each, tuple(lineup(each))) for each in found]
 
-
-def _at(field: str, first: int | None = None) -> Settings:
-    def settings(scale: Scale) -> Sequence[Setting]:
-        found = getattr(scale, field)
-        return found[:first] if isinstance(found, tuple) else (found,)
-
-    return settings
+    return panels
 
 
 def _inside(scale: Scale) -> Sequence[Setting]:
-    return (replace(scale.inside, published=PROBED),)
+    return [replace(each, published=PROBED) for each in scale["inside"]]
 
 
 def _of(*keys: str, probe: Probe | None = None, **options: Any) -> Lineup:
-    def lineup(setting: Setting) -> list[Arm]:
-        arms = [make_arm(key, setting, **options) for key in keys]
-        return [probed(each, probe) for each in arms] if probe else arms
-
-    return lineup
+    seen = (probe,) if probe else ()
+    return lambda setting: [make_arm(key, setting, probes=seen, **options) for key in keys]
 
 
 def _everyone(scale: Scale) -> Sequence[Panel]:
-    return [*_on(_at("main"), _of(*scale.lineup))(scale), *_gated(scale)]
+    return [*_on("main", _of(*scale.lineup))(scale), *_gated(scale)]
 
 
 def _gated(scale: Scale) -> Sequence[Panel]:
-    return _on(_at("gated"), _of("traditional", *_SELECTIVE, "released"))(scale)
+    return _on("gated", _of("traditional", *_SELECTIVE, "released"))(scale)
 
 
 def _nets(scale: Scale) -> Sequence[Panel]:
-    def said(scale: Scale) -> Iterator[Setting]:
-        for each in scale.nets:
-            ours = each.recipe.model
-            model = ours if ours in OTHER_NETS else OTHERS.model
-            yield replace(each, published=replace(OTHERS, model=model))
-
-    lineup = _of("traditional", "random", *_SELECTIVE)
-    return [*_on(said, lineup, "{0.recipe.model}, {0.published.data}")(scale), *_gated(scale)]
+    found = list[Panel]()
+    for each in scale["nets"]:
+        model = each.recipe.model
+        told = OTHERS if model not in OTHER_NETS else replace(OTHERS, model=model)
+        arms = _of("traditional", "random", *_SELECTIVE)(each)
+        found.append(Panel(f"{model}, {told.data}", replace(each, published=told), tuple(arms)))
+    return [*found, *_gated(scale)]
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
@@ -88,7 +78,7 @@ def _tuning(scale: Scale) -> Sequence[Panel]:
                 one = replace(setting, learning_rates={key: rate})
                 yield replace(make_arm(key, one), key=f"{key} {rate:g}", seeds=TUNING_SEEDS)
 
-    return _on(_at("rated"), tried)(scale)
+    return _on("rated", tried)(scale)
 
 
 def widened(rates: Sequence[float], best: float | None) -> list[float]:
@@ -103,12 +93,12 @@ def widened(rates: Sequence[float], best: float | None) -> list[float]:
 
 def _rated(scale: Scale) -> Sequence[Setting]:
     rates = TUNED if scale.tuned else {}
-    return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.rated]
+    return [replace(one, learning_rates=rates.get(one.recipe.data, {})) for one in scale["rated"]]
 
 
 def _tuned(scale: Scale) -> Sequence[Panel]:
     def lineup(setting: Setting) -> Iterable[Arm]:
-        keys = (*scale.lineup, *scale.controls)
+        keys = [*scale.lineup, *scale.controls]
         return _judged_beside(*(key for key in keys if key in setting.learning_rates))(setting)
 
     return _on(_rated, lineup)(scale)
@@ -138,34 +128,34 @@ def _flipped(scale: Scale) -> Sequence[Panel]:
     found = list[Panel]()
     for noise in NOISE:
         title = f"{{0.title}}, {percent(noise) if noise else 'none'} of the labels flipped"
-        found += _on(_at("noisy"), _of("traditional", "random", "sb", noise=noise), title)(scale)
+        found += _on("noisy", _of("traditional", "random", "sb", noise=noise), title)(scale)
     return found
 
 
 def _selectivities(scale: Scale) -> Sequence[Panel]:
     def compared(setting: Setting) -> Iterable[Arm]:
-        arms = {rate: make_arm("sb", setting, rate=rate) for rate in scale.selectivities}
-        found = [(f"SB {percent(rate)}", arm) for rate, arm in arms.items()]
+        found = [(f"SB {percent(r)}", make_arm("sb", setting, rate=r)) for r in scale.selectivities]
         return make_arm("traditional", setting), *variants(found)
 
-    return _on(_at("main"), compared)(scale)
+    return _on("main", compared)(scale)
 
 
 def _swept(scale: Scale) -> Sequence[Panel]:
     def sweep(setting: Setting) -> Iterable[Arm]:
         found: list[tuple[str, Arm]] = []
-        paces, rates = {"first": setting.recipe}, (setting.rate,)
+        paces, rates = {"first": setting}, (setting.rate,)
         if setting.falls:  # else one schedule and one selectivity
-            paces, rates = paces | {"accelerated": _accelerated(setting)}, scale.sweep
-        for pace, recipe in paces.items():
-            found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
+            paces["accelerated"] = replace(setting, recipe=_accelerated(setting))
+            rates = scale.sweep
+        for pace, paced in paces.items():
+            found.append((f"traditional {pace}", make_arm("traditional", paced)))
             for rate, key in product(rates, _SELECTIVE):
-                name = f"{key} {percent(rate)} {pace}"
-                found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
+                arm = make_arm(key, paced, rate=rate)
+                found.append((f"{key} {percent(rate)} {pace}", arm))
         return variants(found)
 
-    gated = [replace(each, falls=()) for each in scale.gated]
-    return _on(lambda scale: [*scale.swept, *gated], sweep)(scale)
+    gated = [replace(each, falls=()) for each in scale["gated"]]
+    return _on(lambda scale: [*scale["swept"], *gated], sweep)(scale)
 
 
 def _accelerated(setting: Setting) -> Recipe:
@@ -173,8 +163,8 @@ def _accelerated(setting: Setting) -> Recipe:
 
 
 def _scheduled(recipe: Callable[[Setting], Recipe], title: str) -> Panels:
-    keys = ("traditional", *_SELECTIVE)
-    return _on(_at("main"), lambda setting: _of(*keys, recipe=recipe(setting))(setting), title)
+    arms = _of("traditional", *_SELECTIVE)
+    return _on("main", lambda setting: arms(replace(setting, recipe=recipe(setting))), title)
 
 
 def _made(
@@ -189,7 +179,7 @@ def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
     return _made(panels, draw, curves.ends_table)
 
 
-def _until(factor: float, settings: Settings) -> dict[str, Any]:
+def _until(factor: float, settings: Settings | str) -> dict[str, Any]:
     return {
         "planned": _on(settings, _judged_beside("traditional", "sb", "stale")),
         "draw": partial(times.draw_times, factor=factor),
@@ -198,21 +188,19 @@ def _until(factor: float, settings: Settings) -> dict[str, Any]:
 
 
 def _confidences(key: str) -> dict[str, Any]:
-    panels = _on(_at("main"), _snapshots)
+    panels = _on("main", _snapshots)
     return _made(panels, inside.draw_percentiles, inside.percentiles_table, key=key)
 
 
-_MAIN = _at("main")
-_EASIEST = _on(_at("main", 1), _of("traditional", probe=probes.LossRanks()))
+_EASIEST = _on("first", _of("traditional", probe=probes.LossRanks()))
 _QUANTILES = _on(_inside, _of("traditional", probe=probes.LossQuantiles()))
 _GRADIENTS = _on(_inside, _of("traditional", probe=probes.BatchGradients()))
 _RANKED = _on(_inside, _of("traditional", "sb", probe=probes.LossRanks()))
-_FILTERED = _on(_at("poster"), _of("traditional", "random", "sb"))
-_PREDICTED = _on(_at("main", 1), _of("stale", "predicted", "predicted-gp"))
+_SPEEDUPS = {"tables": times.speedup_tables}
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
-        "fig-1": _until(1.2, _at("redundant")),
+        "fig-1": _until(1.2, "redundant"),
         "fig-2": _made(_EASIEST, inside.draw_easiest, inside.easiest_table),
         "fig-3": _made(_QUANTILES, inside.draw_losses, inside.losses_table),
         "fig-4": _made(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
@@ -224,16 +212,16 @@ FIGURES = figures_of(
             ),
             "tables": by_panel(inside.norms_table),
         },
-        "predictors": _along(_PREDICTED, "cost"),
+        "predictors": _along(_on("first", _of("stale", "predicted", "predicted-gp")), "cost"),
         "fig-6": _along(_everyone, "updates", marked=True),
         "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
-        "table-1": {"planned": _everyone, "tables": times.speedup_tables},
-        "tuned": {"planned": _tuned, "tables": times.speedup_tables},
+        "table-1": {"planned": _everyone, "first": times.speedup_claims(), **_SPEEDUPS},
+        "tuned": {"planned": _tuned, **_SPEEDUPS},
         "tuning": {"planned": _tuning, "tables": by_panel(times.tuning_table)},
         "fig-8": _confidences("confidence"),
         "fig-9": _confidences("accuracy"),
         "fig-10": _until(1.4, _rated),
-        "fig-11": _along(_on(_at("rated"), _staleness), "forwards"),
+        "fig-11": _along(_on("rated", _staleness), "forwards"),
         # Panels were trained one after the other, so their seconds do not compare.
         "fig-12": _along(_flipped) | {"tables": by_panel(partial(curves.ends_table, timed=False))},
         "fig-13": _along(_selectivities),
@@ -244,15 +232,15 @@ FIGURES = figures_of(
         "static": _along(
             _scheduled(lambda each: replace(each.recipe, rates=Rates.CONSTANT), "{0.title}, static")
         ),
-        "batch-size": _along(_on(_at("batches"), _of("traditional", *_SELECTIVE))),
+        "batch-size": _along(_on("batches", _of("traditional", *_SELECTIVE))),
         "fig-18": {
             "planned": lambda scale: (),
             "draw": times.draw_steps,
             "tables": times.steps_table,
-            "timed": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+            "timed": lambda scale: [StepTiming(each.recipe) for each in scale["timed"]],
         },
         "poster": {
-            "planned": _FILTERED,
+            "planned": _on("poster", _of("traditional", "random", "sb")),
             "draw": curves.draw_poster,
             "tables": lambda evidence: [
                 curves.ends_table(panel) for panel in curves.filtered_named(evidence).panels
@@ -260,5 +248,4 @@ FIGURES = figures_of(
         },
     },
     {**curves.MEASURES, **inside.MEASURES, **times.MEASURES},
-    {"table-1": times.speedup_claims()},
 )

@@ -8,50 +8,47 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 from torch import Tensor
 
 from reproductions import drawing, measures, probes
-from reproductions.claims import CERTAIN, Answer, Case, Measure
-from reproductions.evidence import Evidence, Panel
-from reproductions.measures import mean_of, observed, over_seeds, over_training, paired
+from reproductions.claims import CERTAIN, Amount, Answer, Case, Measure
+from reproductions.measures import Evidence, Panel, mean_of, observed, over_seeds, paired
 from reproductions.settings import STYLES, Arm
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, in_words, percent, with_interval
 
 # Figure 2: the easiest and the hardest images
-SHOWN = 10  # images of each kind
+_ENDS, SHOWN = {"easiest": 1, "hardest": -1}, 10  # images of each kind
 TENTH = 0.1  # of the examples, by which seeds are compared
 
 
 def draw_easiest(evidence: Evidence) -> Drawing:
-    """Show the images whose losses rank lowest, and those whose losses rank highest."""
-
-    def draw(axes: Axes, panel: Panel, name: str, step: int) -> None:
-        shown = easiest_first(panel)[::step][:SHOWN]
+    def draw(axes: Axes, panel: Panel, name: str, sign: int) -> None:
+        shown = _easiest_first(panel)[::sign][:SHOWN]
         drawing.draw_images(axes, panel.images, shown, f"{panel.title}, {name}")
 
     lists: list[list[drawing.Cell]] = [
-        [partial(draw, panel=panel, name=name, step=step) for panel in evidence.panels]
-        for name, step in (("easiest", 1), ("hardest", -1))
+        [partial(draw, panel=panel, name=name, sign=sign) for panel in evidence.panels]
+        for name, sign in _ENDS.items()
     ]
     return drawing.sheet(evidence, lists, height=1.75)
 
 
-def easiest_first(panel: Panel) -> list[int]:
-    """Return the images from the easiest to the hardest."""
+def _easiest_first(panel: Panel) -> list[int]:
     return measures.mean_over(panel.runs, probes.LossRanks, "ranks").argsort(stable=True).tolist()
 
 
 def easiest_table(panel: Panel) -> Table:
-    """List number and class of the five easiest images, and of the five hardest."""
-    data, order, rows = panel.images, easiest_first(panel), []
-    for name, sign, indices in (("easiest", 1, order[:5]), ("hardest", -1, order[::-1][:5])):
+    data, rows = panel.images, []
+    for name, sign in _ENDS.items():
+        indices = _easiest_first(panel)[::sign][:5]
         images = [f"{index} {data.class_names[int(data.train_labels[index])]}" for index in indices]
         rows.append((name, *images, with_interval(shared(panel, sign))))
     title = f"{panel.title}: number and class of the first five"
@@ -85,7 +82,6 @@ _FLOOR = 1e-4  # lower losses are drawn here
 
 
 def losses_table(panel: Panel) -> Table:
-    """List the losses below which several shares of the examples are."""
     shares = (10, 25, 50, 75, 90)
     seen = {name: _quantiles_at(panel, moment) for name, moment in _MOMENTS.items()}
     rows = [(name, *(_at_share(each, share) for share in shares)) for name, each in seen.items()]
@@ -93,7 +89,6 @@ def losses_table(panel: Panel) -> Table:
 
 
 def odds_by_loss_table(panel: Panel) -> Table:
-    """List the odds of three losses."""
     losses, rows = _quantiles_at(panel, 0.5), []
     for share in (10, 50, 90):
         odds = [percent((share / 100) ** beta) for beta in _BETAS]
@@ -119,19 +114,17 @@ def _draw_quantiles(
     def draw(axes: Axes, panel: Panel) -> None:
         lines: list[drawing.Line] = []
         for (name, moment, beta), style in zip(moments, STYLES, strict=False):
-            losses = _quantiles_at(panel, moment)
-            odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
-            curve = measures.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
-            lines.append((name, style, curve))
+            losses = [max(loss, _FLOOR) for loss in _quantiles_at(panel, moment)]
+            odds = [100 * share**beta for share in np.linspace(0, 1, len(losses))]
+            lines.append((name, style, measures.curve_at(losses, [odds])))
         drawing.draw_lines(axes, lines, named=True)
-        axes.set(xscale="log", ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
+        look: dict[str, Any] = {"xscale": "log", "ylim": (0, 103), "legend": "lower right"}
+        drawing.finish(axes, panel.title, xlabel="cross-entropy loss", ylabel=label, **look)
         # Where losses span about a decade, powers of ten alone would be one label, or none.
         low, high = axes.get_xlim()
-        subs = (1.0, 2.0, 3.0, 5.0) if high < 1000 * low else (1.0,)
-        axes.xaxis.set_major_locator(LogLocator(subs=subs))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5) if high < 1000 * low else (1,)))
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
-        drawing.finish(axes, panel.title, legend="lower right")
 
     return drawing.side_by_side(evidence, draw)
 
@@ -150,8 +143,6 @@ _KINDS = {"high-loss": "solid", "random": "dash"}
 
 
 def draw_gradients(evidence: Evidence) -> Drawing:
-    """Draw cosine and equal signs of each kept share, over epochs."""
-
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         (label, most), epochs, lines = _MEASURED[key], panel.setting.recipe.epochs, []
         for (place, share), (kind, dash) in product(enumerate(probes.KEPT), _KINDS.items()):
@@ -174,59 +165,53 @@ def draw_gradients(evidence: Evidence) -> Drawing:
 
 
 def gradients_table(panel: Panel) -> Table:
-    """List the numbers of the first three evaluations and of the last one."""
-    seen = observed(panel.runs, probes.BatchGradients).groupby("seed")
-    seeds = [own.reset_index() for _, own in seen]
-    moments = dict.fromkeys([*range(len(seeds[0]))[:3], len(seeds[0]) - 1])
-    rows = []
+    seen, rows = observed(panel.runs, probes.BatchGradients), []
+    progress = [*dict.fromkeys(seen.progress)]
+    moments = dict.fromkeys([*progress[:3], progress[-1]])
     for key, (label, _) in _MEASURED.items():
         for (place, share), kind in product(enumerate(probes.KEPT), _KINDS):
-            each = pd.DataFrame([measures.picked(own, _part(key, kind, place)) for own in seeds])
-            cells = (mean_of(each[moment]) for moment in moments)
+            each = measures.picked(seen, _part(key, kind, place))
+            cells = (mean_of(each[seen.progress == moment]) for moment in moments)
             rows.append((f"{label}: {percent(share)}, {kind}", *cells))
-    epochs = panel.setting.recipe.epochs * seeds[0].progress[list(moments)]
-    return Table(("part of the batch", *(f"epoch {at:.1f}" for at in epochs)), rows, panel.title)
+    epochs = (f"epoch {panel.setting.recipe.epochs * moment:.1f}" for moment in moments)
+    return Table(("part of the batch", *epochs), rows, panel.title)
 
 
 def _part(key: str, kind: str, place: int) -> measures.Pick:
     return lambda seen: getattr(seen, key)[kind][place]
 
 
-def _after_the_first_epoch(case: Case, key: str, kind: str, place: int) -> pd.Series:
+def _from_first(case: Case, key: str, kind: str, place: int) -> pd.Series:
     since = FIRST / case.panel.setting.recipe.epochs
-    return over_training(case.mine, probes.BatchGradients, _part(key, kind, place), since)
+    return measures.over_training(case.mine, probes.BatchGradients, _part(key, kind, place), since)
 
 
 def _ahead(case: Case, key: str, place: int) -> Estimate:
-    high, random = (_after_the_first_epoch(case, key, kind, place) for kind in _KINDS)
+    high, random = (_from_first(case, key, kind, place) for kind in _KINDS)
     return over_seeds(high - random)
 
 
 def norms_table(panel: Panel) -> Table:
-    """List how losses and gradient norms go together at each look."""
-    seen, rows = observed(panel.runs, probes.GradientNorms), []
-    for progress in seen.progress.unique():
-        own = seen[seen.progress == progress]
-        cells = (mean_of(own[key]) for key in ("correlation", "lower_half"))
-        rows.append((f"epoch {panel.setting.recipe.epochs * progress:.1f}", *cells))
+    epochs, rows = panel.setting.recipe.epochs, []
+    for _, own in observed(panel.runs, probes.GradientNorms).groupby("progress"):
+        cells = mean_of(own.correlation), mean_of(own.lower_half)
+        rows.append((f"epoch {epochs * own.progress.iloc[0]:.1f}", *cells))
     head = ("", "correlation of ranks", "share of the lower half of the losses in all norms, %")
     return Table(head, rows, panel.title)
 
 
 def _of_norms(key: str, unit: str) -> Measure:
-    def of(case: Case) -> Estimate:
-        return over_seeds(over_training(case.mine, probes.GradientNorms, attrgetter(key)))
-
-    return Measure(of, f"{unit} over training", signed=False)
+    seen = partial(measures.over_training, probe=probes.GradientNorms, pick=attrgetter(key))
+    return Amount(lambda case: over_seeds(seen(case.mine)), f"{unit} over training")
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
 _TENTH, _TWENTIETH = 10, 20
 # The parts of the examples, from the least sure on, that claims are about.
-_PARTS: dict[str, slice | int] = {
+_PARTS = {
     "the hardest": slice(10),
-    "the tenth": _TENTH,
-    "the twentieth": _TWENTIETH,
+    "the tenth": slice(_TENTH, _TENTH + 1),
+    "the twentieth": slice(_TWENTIETH, _TWENTIETH + 1),
     "the easier": slice(50, None),
     "all": slice(None),
 }
@@ -257,8 +242,6 @@ def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
 
 
 def percentiles_table(panel: Panel, *, key: str) -> Table:
-    """List confidence or accuracy of the harder examples and of the easier ones."""
-
     def cells(arm: Arm, runs: pd.DataFrame) -> dict[str, str]:
         means = {name: mean_of(_of_percentiles(runs, key, part)) for name, part in _PARTS.items()}
         return {
@@ -289,13 +272,11 @@ def _epoch(panel: Panel) -> float:
     return panel.setting.recipe.epochs * float(seen.progress.iloc[0])
 
 
-def _of_percentiles(runs: pd.DataFrame, key: str, part: slice | int) -> pd.Series:
-    return _snapshots(runs)[key].map(
-        lambda values: values[part] if isinstance(part, int) else fmean(values[part])
-    )
+def _of_percentiles(runs: pd.DataFrame, key: str, part: slice) -> pd.Series:
+    return _snapshots(runs)[key].map(lambda values: fmean(values[part]))
 
 
-def _more(case: Case, key: str, part: slice | int) -> Answer:
+def _more(case: Case, key: str, part: slice) -> Answer:
     mine, theirs = (_of_percentiles(runs, key, part) for runs in (case.mine, case.theirs))
     found = paired(mine - theirs)
     if key == "accuracy" and min(mine.min(), theirs.min()) == 100:
@@ -308,7 +289,6 @@ _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selecti
 
 
 def draw_odds(evidence: Evidence) -> Drawing:
-    """Draw the odds of five examples, where nothing is selected and where SB selects."""
     firsts = (replace(p, runs=p.runs[p.runs.seed == p.runs.seed.min()]) for p in evidence.panels)
     one = replace(evidence, panels=tuple(firsts))
 
@@ -329,14 +309,11 @@ def draw_odds(evidence: Evidence) -> Drawing:
         label = f"odds of selection at β = {beta:g} (%)"
         drawing.finish(axes, title, lines, ylabel=label, **look)
 
-    cells: list[drawing.Cell] = [
-        partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES
-    ]
+    cells = [partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES]
     return drawing.sheet(one, [cells])
 
 
 def odds_table(panel: Panel) -> Table:
-    """List how far ranks move."""
     rows = [(_TITLES[arm.key], mean_of(_moved(panel[arm.key]))) for arm in panel.arms]
     title = f"{panel.title}, {percent(panel.setting.rate)} selectivity, all examples"
     return Table(("", "percentiles that a loss's rank moves between evaluations"), rows, title)
@@ -348,14 +325,11 @@ def _moved(runs: pd.DataFrame) -> pd.Series:
 
 _UNITS = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}
 MEASURES = {
-    "rank of the easiest": Measure(
-        _rank_of_easiest, "% of the examples rank lower, on average", signed=False
-    ),
+    "rank of the easiest": Amount(_rank_of_easiest, "% of the examples rank lower, on average"),
     "ahead of random": Measure(_ahead),
-    "signs kept": Measure(
-        lambda case: over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0)),
+    "signs kept": Amount(
+        lambda case: over_seeds(_from_first(case, "sign", "high-loss", 0)),
         f"% of equal signs from epoch {FIRST} on",
-        signed=False,
     ),
     "ranks of losses and gradients": _of_norms("correlation", "correlation of ranks"),
     "share of the lower half": _of_norms("lower_half", "% of the sum of norms"),

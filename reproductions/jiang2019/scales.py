@@ -1,10 +1,4 @@
-"""The scales at which figures and tables can be redone; `scales.toml` has the settings of each.
-
-Schedules are compressed into fewer epochs. At the full scale, runs end after the epochs of the
-authors' code, not by the clock. A run took the paper 12 hours on a Titan X, and 96 on SVHN on a
-K20c. The small scale is a budget: three seeds of everything take about two hours on two cores of an
-AMD EPYC, an eighth of them Diet-SB's.
-"""
+"""The scales at which figures and tables can be redone, with the settings of `scales.toml`."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -49,9 +43,7 @@ def _of_recipe(row: dict[str, Any]) -> dict[str, Any]:
 def _experiment(
     recipe: dict[str, Any], falls: list[int], accelerated: list[int], **rates: float
 ) -> Experiment:
-    first, second = (
-        tuple(epoch / recipe["epochs"] for epoch in each) for each in (falls, accelerated)
-    )
+    first, second = (tuple(at / recipe["epochs"] for at in own) for own in (falls, accelerated))
     made = Recipe(**_of_recipe({**recipe}), rates=Rates.STEPS, steps=first)
     return Experiment(made, second, **rates)
 
@@ -63,10 +55,9 @@ EXPERIMENTS = {name: _experiment(**row) for name, row in _ROWS["experiments"].it
 def _setting(
     of: str,
     title: str,
-    *,
     cutout: bool = True,
     paper_data: str = "",
-    published: dict[str, Any] | None = None,
+    published: Any = None,
     **row: Any,
 ) -> Setting:
     experiment = EXPERIMENTS.get(of) or Experiment(find_recipe(of))
@@ -83,28 +74,21 @@ def _setting(
 
 
 def _scale(name: str, settings: dict[str, dict[str, Any]], **row: Any) -> Scale:
-    rows, made = dict[str, dict[str, Any]](), dict[str, Any]()
+    rows, made = dict[str, dict[str, Any]](), dict[str, Setting]()
     for key, own in settings.items():
         rows[key] = (rows[own["like"]] if "like" in own else {}) | own
         made[key] = _setting(**{name: value for name, value in rows[key].items() if name != "like"})
-    named = {"lineup", "controls", "figures"}
-
-    def given(found: Any) -> Any:
-        if isinstance(found, list):
-            return tuple(map(given, found))
-        return made[found] if isinstance(found, str) else found
-
-    found = {key: tuple(row[key]) if key in named else given(row[key]) for key in row}
-    main: tuple[Setting, ...] = found["main"]
-    first = main[0]
-    every: dict[str, Any] = dict.fromkeys(("inside", "redundant", "noisy", "pruned"), first)
-    every |= dict.fromkeys(("rated", "nets", "poster", "timed"), main)
-    every |= {"swept": (first,), "batches": (first,)}
-    every |= {"sweep": (1 / 4, 1 / 3, 1 / 2), "scored": (first, first), "figures": _FIGURES}
-    every |= found
-    every["figures"] = every["figures"] or None
-    every["timed"] = tuple(each.recipe for each in every["timed"])
-    return Scale(name=name, **every)
+    main = tuple(made[key] for key in row["main"])
+    groups = dict.fromkeys(("rated", "nets", "poster", "timed"), main)
+    groups |= dict.fromkeys(("first", "inside", "redundant", "noisy", "swept", "batches"), main[:1])
+    groups |= {"pruned": main[:1], "scored": 2 * main[:1], "remarked": (), "gated": ()}
+    for group in ("main", *groups):
+        if group in row:
+            keys = row.pop(group)
+            groups[group] = tuple(made[key] for key in ([keys] if isinstance(keys, str) else keys))
+    options: dict[str, Any] = {"sweep": (1 / 4, 1 / 3, 1 / 2), "figures": _FIGURES}
+    options |= {key: tuple(own) if isinstance(own, list) else own for key, own in row.items()}
+    return Scale(name=name, groups=groups, **options)
 
 
 _NAMES = ("small", "cifar10", "nets", "saturated", "redundant", "gpu", "gpu-50", "gpu-200", "full")

@@ -13,11 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from reproductions import claims, measures
-from reproductions.claims import Answer, Case, Claim, Measure, times_as_fast
+from reproductions.claims import Amount, Answer, Case, Claim, Measure, times_as_fast
 from reproductions.drawing import Cell, draw_bars, in_pairs, sheet
-from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.curves import FACTORS
-from reproductions.measures import CLOCKS, at_target, clock, last, mean_of, phase_seconds
+from reproductions.measures import CLOCKS, Evidence, Panel, at_target, clock, last, mean_of
 from reproductions.training import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.estimates import Estimate, Verdict, estimate, is_above
@@ -33,7 +32,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "backward": ("backward",),
     "other": ("other", "load", "step", "prepare", "overhead"),
 }
-_KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
 _EPOCHS = Path(__file__).parents[2] / "records" / "bench" / "gpu-epochs.json"
 _RATE = 1 / 3  # of its epochs
@@ -48,16 +46,13 @@ def target_of(panel: Panel, factor: float) -> float | None:
 
 
 def targets_of(panel: Panel) -> list[float]:
-    """Return the targets that guessing does not reach."""
     return [found for factor in FACTORS if (found := target_of(panel, factor)) is not None]
 
 
-def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return the seconds of each part up to evaluations."""
-    spent = phase_seconds(evaluations)
-    return pd.DataFrame(
-        {part: spent.reindex(columns=list(names)).sum(axis=1) for part, names in PARTS.items()}
-    )
+def _parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
+    spent = measures.phase_seconds(evaluations)
+    parts = {part: spent.reindex(columns=names).sum(axis=1) for part, names in PARTS.items()}
+    return pd.DataFrame(parts)
 
 
 def _obstacle(panel: Panel, factor: float) -> str:
@@ -68,17 +63,16 @@ def _obstacle(panel: Panel, factor: float) -> str:
         return f"guessing reaches {factor:g} × Traditional's error"
     if measures.together(panel.runs):
         return ""
-    apart = "of different days or machines"
-    if measures.untimed(panel.runs):
-        apart = "that shared a GPU or changed machines"
-    return f"runs {apart}, whose seconds cannot be compared"
+    shared = measures.untimed(panel.runs)
+    apart = "that shared a GPU or changed" if shared else "of different days or"
+    return f"runs {apart} machines, whose seconds cannot be compared"
 
 
 def _parts(panel: Panel, factor: float) -> tuple[float, pd.DataFrame, list[tuple[int, int]]]:
     target, means, seeds = target_of(panel, factor), dict[str, pd.Series](), []
     assert target is not None
-    for arm in (arm for arm in panel.arms if arm.key in _KEYS):
-        spent = parts_of(at_target(panel[arm.key], target))
+    for arm in (arm for arm in panel.arms if arm.key in ("traditional", "sb", "stale")):
+        spent = _parts_of(at_target(panel[arm.key], target))
         means[arm.label] = spent.mean()
         seeds.append((len(spent), panel[arm.key].seed.nunique()))
     return target, pd.DataFrame(means).T, seeds
@@ -87,18 +81,19 @@ def _parts(panel: Panel, factor: float) -> tuple[float, pd.DataFrame, list[tuple
 def draw_times(evidence: Evidence, *, factor: float) -> Drawing | None:
     """Take apart the time to a multiple of Traditional's final error, where seconds compare."""
     on_wall = clock(evidence.runs) == "seconds"
-    words = "Means over the seeds that reached the target."
+    words = ["Means over the seeds that reached the target."]
     if not on_wall:
-        words += " CPU seconds are split in the same proportions as wall seconds."
+        words.append("CPU seconds are split in the same proportions as wall seconds.")
     if any(panel.runs.overhead.isna().any() for panel in evidence.panels):
-        words += " Setup and evaluation were not measured."
+        words.append("Setup and evaluation were not measured.")
     else:
-        words += " Other includes loading, setup and evaluation."
+        words.append("Other includes loading, setup and evaluation.")
     why = {panel.title: _obstacle(panel, factor) for panel in evidence.panels}
-    words += "".join(f" Not drawn: {title}: {each}." for title, each in why.items() if each)
+    words += [f"Not drawn: {title}: {each}." for title, each in why.items() if each]
     shown = [panel for panel in evidence.panels if not why[panel.title]]
     cells: list[Cell] = [partial(_draw_times, panel=each, factor=factor) for each in shown]
-    return sheet(evidence, in_pairs(cells), words, height=2.1, timed=on_wall) if cells else None
+    look: dict[str, Any] = {"height": 2.1, "timed": on_wall}
+    return sheet(evidence, in_pairs(cells), " ".join(words), **look) if cells else None
 
 
 def _draw_times(axes: Axes, panel: Panel, factor: float) -> None:
@@ -110,12 +105,11 @@ def _draw_times(axes: Axes, panel: Panel, factor: float) -> None:
     title = f"{panel.title} until {target:.2f} % ({factor:g} × Traditional's)"
     colours = [PHASE_COLOURS[phases[0]] for phases in PARTS.values()]
     # Without the axis' own words: the bars hold evaluations.
-    words, look = AXIS_WORDS[clock(panel.runs)], {"stacked": True, "width": 0.62}
-    draw_bars(axes, means.fillna(0.0), title, words, colours=colours, texts=texts, **look)
+    look: dict[str, Any] = {"stacked": True, "width": 0.62, "color": colours}
+    draw_bars(axes, means.fillna(0.0), title, AXIS_WORDS[clock(panel.runs)], texts, **look)
 
 
 def times_tables(evidence: Evidence, *, factor: float) -> Sequence[Table]:
-    """List the seconds of each part, in panels whose seconds compare."""
     found = []
     for panel in (each for each in evidence.panels if not _obstacle(each, factor)):
         target, means, reach = _parts(panel, factor)
@@ -142,7 +136,7 @@ def _less(case: Case, target: float, of: str) -> Estimate | None:
     if both[0].empty:
         return None
     there = [at_target(runs, target) for runs in both]
-    mine, theirs = (parts_of(each)[of] if of in PARTS else each[of] for each in there)
+    mine, theirs = (_parts_of(each)[of] if of in PARTS else each[of] for each in there)
     return measures.paired(100 * (mine / theirs - 1))
 
 
@@ -166,22 +160,19 @@ def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
     return verdict, words
 
 
-def _selecting(runs: pd.DataFrame) -> pd.Series:
-    ends = last(runs)
-    return 100 * ends.phases.map(lambda phases: phases["select"]) / ends.seconds
-
-
-def _forward_share(runs: pd.DataFrame) -> pd.Series:
-    spent = phase_seconds(last(runs))  # without choosing, set-up and evaluation
+def _forward_share(ends: pd.DataFrame) -> pd.Series:
+    spent = measures.phase_seconds(ends)  # without choosing, set-up and evaluation
     steps = spent[["score", "select", "load", *PHASES]].sum(axis=1)
-    return 100 * (spent.score + spent.forward) / steps
+    return (spent.score + spent.forward) / steps
 
 
 def _share(of: Callable[[pd.DataFrame], pd.Series], unit: str) -> Measure:
     def measure(case: Case, _: float) -> Estimate | None:
-        return None if measures.untimed(case.mine) else measures.over_seeds(of(case.mine))
+        if measures.untimed(case.mine):
+            return None
+        return measures.over_seeds(100 * of(last(case.mine)))
 
-    return Measure(_until(measure), unit, signed=False)
+    return Amount(_until(measure), unit)
 
 
 # Table 1
@@ -212,28 +203,24 @@ def _converted(panel: Panel) -> Table:
     rows = [row for row in found["rows"] if (row["model"], row["precision"]) == net]
     each = {row["quantity"].removeprefix("an epoch: "): row["median"] for row in rows}
     timed = [arm for arm in panel.arms if arm.plan.arm in each]
-    arms = tuple(
-        a for a in timed if a.plan.arm == queries.BASELINE or a.plan.settings.rate == _RATE
-    )
+    arms = [a for a in timed if a.plan.arm == queries.BASELINE or a.plan.settings.rate == _RATE]
     runs, warm = panel.runs, panel.setting.warmup * recipe.epochs
     later = (runs.epoch - warm).clip(lower=0) * runs.arm.map(each)
-    part = replace(panel, arms=arms, runs=runs.assign(alone=runs.epoch.clip(upper=warm) + later))
+    alone = runs.assign(alone=runs.epoch.clip(upper=warm) + later)
     size, gpu = rows[0]["batch_size"] if rows else "–", found["hardware"]["gpu"]
     words = f"epochs, each as long as one alone on an {gpu} in batches of {size}"
-    return speedup_table(part, "alone", words)
+    return speedup_table(replace(panel, arms=tuple(arms), runs=alone), "alone", words)
 
 
 def speedup_table(panel: Panel, axis: str, words: str = "") -> Table:
-    """Return how much sooner each strategy reaches multiples of Traditional's final error."""
-    base, rows = panel["traditional"], []
-    targets = [target_of(panel, factor) for factor in FACTORS]
-    without = "guessing reaches it" if len(base) else "–"
+    targets, rows = [target_of(panel, factor) for factor in FACTORS], []
     for arm in panel.arms:
-        pair = panel[arm.key], base
-        runs, other = measures.beside(*pair) if axis in CLOCKS else pair
-        if axis in CLOCKS and runs.empty:
-            continue  # its seconds do not compare with those of Traditional
-        ours = [without if each is None else _speedup(runs, other, each, axis) for each in targets]
+        runs, base = panel[arm.key], panel["traditional"]
+        if axis in CLOCKS:
+            runs, base = measures.beside(runs, base)
+            if runs.empty:
+                continue  # its seconds do not compare with those of Traditional
+        ours = [_speedup(runs, base, target, axis) for target in targets]
         said = reported_speedups(panel.setting.published.data, arm.key)
         theirs = ["not reached" if each is None else f"{each:.1f}×" for each in said]
         error, seeds = mean_of(queries.final(runs)), str(runs.seed.nunique())
@@ -244,16 +231,17 @@ def speedup_table(panel: Panel, axis: str, words: str = "") -> Table:
     return Table(head, rows, f"{panel.title}: speed-up in {words or AXIS_WORDS[axis]}")
 
 
-def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float, axis: str) -> str:
+def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float | None, axis: str) -> str:
     """Return the mean ratio over the seeds with which both get there; how many, if not all."""
+    if target is None:
+        return "guessing reaches it" if len(base) else "–"
     ratios = measures.log_ratios(runs, base, target, axis)
     there = ratios[ratios > -math.inf]
     if ratios.empty:
         return "–"
     partly = f" ({len(there)} of {len(ratios)})" if 0 < len(there) < len(ratios) else ""
-    if 2 * len(there) <= len(ratios):
-        return f"never{partly}"
-    return f"{math.exp(there.mean()):.2f}×{partly}"
+    found = f"{math.exp(there.mean()):.2f}×" if 2 * len(there) > len(ratios) else "never"
+    return found + partly
 
 
 def speedup_claims() -> Iterator[Claim]:
@@ -302,7 +290,7 @@ def mean_ratio(ratios: Sequence[pd.Series]) -> pd.Series:
 
 
 def _faster(case: Case) -> Answer:
-    if target_of(case.panel, FACTORS[0]) is None:
+    if not targets_of(case.panel):
         return None
     each = log_speed(case.panel, case.mine, case.theirs, case.axis)
     return times_as_fast(each, f"in {AXIS_WORDS[case.axis]}, mean over targets that both reach")
@@ -321,7 +309,6 @@ def tuned(panel: Panel) -> pd.DataFrame:
 
 
 def tuning_table(panel: Panel) -> Table:
-    """List where each strategy ended at each learning rate."""
     found, rows = tuned(panel), []
     rates = sorted(set(found.rate))
     for label, own in found.groupby("label", sort=False):
@@ -336,49 +323,46 @@ def tuning_table(panel: Panel) -> Table:
 
 # Figure 18
 def draw_steps(evidence: Evidence) -> Drawing:
-    """Draw the shares of forward, backward and the optimiser, a bar for each net."""
     times = evidence.timings
     data = ", ".join(sorted({str(each.config["data"]) for each in times}))
     rounds = listed(str(count) for count in sorted({each.backward.rounds for each in times}))
     size = times[0].config["batch_size"]
     words = f"Training steps alone on {data}, batch {size}, medians of {rounds} rounds."
-    cells = [partial(_draw_steps, times=times, relative=relative) for relative in (True, False)]
-    return sheet(evidence, [cells], words, height=0.9 + 0.36 * len(times))
+    names = [str(each.config["model"]) for each in times]
+    spent = pd.DataFrame([each.phases for each in times], names)[list(PHASES)]
+    colours = [PHASE_COLOURS[phase] for phase in PHASES]
+    look: dict[str, Any] = {"stacked": True, "width": 0.62}
+
+    def draw_shares(axes: Axes) -> None:
+        shares = spent.mul(100 / spent.sum(axis=1), axis=0)
+        shown, words = shares.rename(columns=_STEP), "% of a training step"
+        draw_bars(axes, shown, "Share of a step", words, color=colours, **look)
+        drawn: Any = axes.containers
+        for phase, bars in zip(PHASES, drawn, strict=False):
+            inside = [percent(share / 100) if share > 6 else "" for share in shares[phase]]
+            colour = INK if phase == "forward" else "white"
+            axes.bar_label(bars, inside, label_type="center", fontsize=8, color=colour)
+
+    def draw_wholes(axes: Axes) -> None:
+        whole, words = spent.sum(axis=1).to_frame("a step"), "milliseconds per 1,000 images"
+        texts = [f"{time:,.0f}" for time in whole["a step"]]
+        draw_bars(axes, whole, "Time of a step", words, texts, color=colours[1:2], **look)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_xlim(10 ** math.floor(math.log10(whole["a step"].min()) - 0.3))
+
+    return sheet(evidence, [[draw_shares, draw_wholes]], words, height=0.9 + 0.36 * len(times))
 
 
 def steps_table(evidence: Evidence) -> Sequence[Table]:
-    """List milliseconds of forward, backward and the optimiser, a row for each net."""
     rows = []
     for each in evidence.timings:
         spent, ratio = (f"{each.phases[phase]:.1f}" for phase in PHASES), each.backward
         interval = f"{ratio.low:.2f} to {ratio.high:.2f}"
         rows.append((str(each.config["model"]), *spent, f"{ratio.median:.2f}", interval))
-    phases = [f"{name}, ms" for name in _STEP.values()]
+    phases = (f"{name}, ms" for name in _STEP.values())
     head = ("net", *phases, "backward / forward", "95 % interval")
     return [Table(head, rows, "Milliseconds per 1,000 images")]
-
-
-def _draw_steps(axes: Axes, times: Sequence[StepTimes], *, relative: bool) -> None:
-    names = [str(each.config["model"]) for each in times]
-    spent = pd.DataFrame([each.phases for each in times], names)[list(PHASES)]
-    shares = spent.mul(100 / spent.sum(axis=1), axis=0)
-    colours = [PHASE_COLOURS[phase] for phase in PHASES]
-    look: dict[str, Any] = {"stacked": True, "width": 0.62}
-    if not relative:
-        whole = spent.sum(axis=1).to_frame("a step")
-        texts, words = [f"{time:,.0f}" for time in whole["a step"]], "milliseconds per 1,000 images"
-        draw_bars(axes, whole, "Time of a step", words, colours=colours[1:2], texts=texts, **look)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_xlim(10 ** math.floor(math.log10(whole["a step"].min()) - 0.3))
-        return
-    shown, words = shares.rename(columns=_STEP), "% of a training step"
-    draw_bars(axes, shown, "Share of a step", words, colours=colours, **look)
-    drawn: Any = axes.containers
-    for phase, bars in zip(PHASES, drawn, strict=False):
-        inside = [percent(share / 100) if share > 6 else "" for share in shares[phase]]
-        colour = INK if phase == "forward" else "white"
-        axes.bar_label(bars, inside, label_type="center", fontsize=8, color=colour)
 
 
 def _backward_longer(times: StepTimes) -> Answer:
@@ -392,7 +376,7 @@ MEASURES = {
     "sooner at": Measure(_until(reaches_sooner)),
     "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
-    "time selecting": _share(_selecting, "% of the time"),
+    "time selecting": _share(lambda own: own.phases.str["select"] / own.seconds, "% of the time"),
     "time in forward passes": _share(_forward_share, "% of the time in training batches"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),

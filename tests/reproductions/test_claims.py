@@ -9,9 +9,8 @@ from fixture_papers import panel_of
 from fixture_runs import fixture_run, fixture_seeds
 
 from reproductions.claims import MEASURES, NOTHING, Case, Claim, judge
-from reproductions.evidence import Evidence
 from reproductions.jiang2019.times import reaches_sooner
-from reproductions.measures import beside, timed
+from reproductions.measures import Evidence, beside, timed
 from reproductions.papers import FIGURES
 from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.frame import frame_of

@@ -61,7 +61,7 @@ def test_every_option_reaches_the_order_wherever_it_stands(typed):
         ((_, figures, order),) = typed(line)
         lacking = FIGURES.keys() - {figure.name for figure in figures}
         assert lacking == {"tuned", "tuning"}
-        assert (order.scale.name, order.scale.main[0].hours) == ("full", 2.0)
+        assert (order.scale.name, order.scale["main"][0].hours) == ("full", 2.0)
         assert (order.seeds, order.jobs, order.threads, order.device) == (1, 3, 2, "cpu")
         assert (str(order.root), order.every, order.trains) == ("here", 12.5, True)
     assert typed("all --checkpoint-every never")[0][2].every == math.inf

@@ -24,7 +24,7 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale):
         try:
             judged = order.judge(figure, evidence)
             pictured = f"]({figure.name}.png)" in page
-            text = section(figure, evidence, figure.tables(evidence), judged, pictured=pictured)
+            text = section(figure, evidence, figure.tables(evidence), judged, pictured)
         except sb.DataError:
             assert figure.name in NEED_DATA
             assert (order.out / f"{figure.name}.png").exists()

@@ -7,8 +7,8 @@ from fixture_runs import fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproductions.evidence import Evidence
 from reproductions.jiang2019.curves import draw_errors, draw_front, front
+from reproductions.measures import Evidence
 
 PLACE = st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9))
 

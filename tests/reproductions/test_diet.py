@@ -7,14 +7,14 @@ from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
 from fixture_runs import fixture_run
 
 from reproductions.diet_sb import figures as diet
-from reproductions.evidence import Evidence
+from reproductions.measures import Evidence
 from reproductions.probes import pack
 from selective_backprop_lab.analysis.estimates import Verdict
 from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, OPEN = Verdict
 SETTING = fixture_setting(epochs=10, limit=256)
-SCALE = replace(fixture_scale(), pruned=SETTING, remarked=SETTING)
+SCALE = fixture_scale(SETTING)
 ITEM = {item.name: item for item in diet.FIGURES}
 
 
@@ -44,7 +44,7 @@ def test_classes_are_judged_by_whether_both_skip_the_same(sign, verdict):
     noise = [torch.arange(256).roll(seed) for seed in range(3)]
     scores = [labels * 256 + each for each in noise]
     counts = [5 + sign * (labels // 2) + (each % 3) // 2 for each in noise]
-    scale = SCALE.pruned.recipe.epochs
+    scale = SETTING.recipe.epochs
     evidence = observed("diet-classes", (counts, scores))
     ((_, finding),) = judged("diet-classes", *evidence.panels)
     assert finding.verdict is verdict

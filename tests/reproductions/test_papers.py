@@ -12,7 +12,6 @@ from reproductions.jiang2019.scales import SCALES
 from reproductions.papers import FIGURES, figures_at, find_figures, limited, list_figures, reproduce
 from reproductions.probes import LossQuantiles, LossRanks
 from reproductions.settings import STRATEGIES
-from reproductions.training import file_of
 from selective_backprop_lab.records.schema import read_runs
 
 # Of so few digits, pruning may leave nothing of a class, and a tenth is less than a batch.
@@ -81,15 +80,15 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     jobs = partly.jobs_of(named("fig-7"))
     kath18 = next(job for job in jobs if job.arm.startswith("kath18"))
     for job in (kath18, partly.jobs_of(named("diet-overlap"))[-1]):  # one of two panels
-        file_of(job, partly.folder).unlink()
+        (partly.folder / job.record_name).unlink()
     reproduce(screen, named("fig-7", "fig-18", "diet-overlap"), partly)
     assert "not all is on record" in screen.text
     page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
     assert f"Left out: 1 of {len(jobs)} runs, not on record. CIFAR-10: Kath18 (seed 0)." in page
     assert "| SB |" in page
-    assert not file_of(kath18, partly.folder).exists()
+    assert not (partly.folder / kath18.record_name).exists()
     for job in jobs:
-        file_of(job, partly.folder).unlink(missing_ok=True)
+        (partly.folder / job.record_name).unlink(missing_ok=True)
     reproduce(screen, named("fig-7", "fig-18"), partly)
     assert "fig-7, error against time: nothing is on record" in screen.text
     nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)
@@ -113,7 +112,8 @@ def test_figures_show_what_there_is_of_the_strategies_that_are_asked_for(made, t
 
 def test_a_figure_that_needs_nothing_of_what_is_asked_for_is_refused():
     assert limited(SCALE, named("fig-5", "fig-7"), ["sb"], [])[1] == named("fig-7")
-    gated = replace(SCALE, lineup=("sb",), gated=(fixture_setting(data="mnist"),))
+    groups = {**SCALE.groups, "gated": (fixture_setting(data="mnist"),)}
+    gated = replace(SCALE, lineup=("sb",), groups=groups)
     with pytest.raises(sb.ConfigurationError, match="nothing of fig-7 is left with only kath18 on"):
         limited(gated, named("fig-7"), ["kath18"], ["digits"])
 
@@ -169,7 +169,7 @@ def test_a_figure_without_any_data_stops_before_anything_is_trained(tmp_path):
 def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
     there = figures_at(scale)
     assert find_figures(["all"], scale) == there
-    tuned = 2 * int(scale.figures is None and not scale.tuned)  # "tuned" and "tuning" have nothing
+    tuned = 2 * int(not scale.figures and not scale.tuned)  # "tuned" and "tuning" have nothing
     assert len(there) == len(scale.figures or FIGURES) - tuned
     for name in FIGURES.keys() - {figure.name for figure in there}:
         with pytest.raises(sb.ConfigurationError, match=f"{name} is not redone at scale"):
@@ -185,7 +185,7 @@ def test_a_figure_that_shows_examples_stays_as_it_is_where_the_data_are_not_at_h
         raise sb.DataError(f"{name} is not here")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reproductions.evidence.load_data", absent)
+        patch.setattr("reproductions.measures.load_data", absent)
         reproduce(screen, named("fig-2", "fig-3"), order)
     assert "fig-2: left as it is. digits is not here" in screen.text
     assert (tmp_path / "fig-2.png").read_bytes() == b"drawn before"

@@ -12,7 +12,7 @@ from fixture_papers import ORDER, Screen
 import selective_backprop as sb
 from reproductions import training
 from reproductions.auto import ablations, protocol, recovery
-from reproductions.auto.protocol import ARMS, OURS, PARTS, STAGES, Stage, Tuned, Workload
+from reproductions.auto.protocol import OURS, PARTS, STAGES, Stage, Tuned, Workload
 from reproductions.auto.results import RUNS, read_results
 from reproductions.auto.study import run_study
 from reproductions.training import Order
@@ -30,7 +30,8 @@ DIGITS = Recipe("digits", "fixture_lab:small_net", epochs=2, batch_size=32)
 PLAIN = Workload("Few digits", DIGITS, (1.0, 2.0), (1.0, 2.0), limit=64)
 MADE = Composition(skew=1.0, copies=1.0, places=64, noise=0.2)
 SKEWED = Workload("Few digits, skewed", DIGITS, (1.0, 2.0), (2.0,), composition=MADE)
-TINY = Stage("Tiny", (PLAIN, SKEWED), first_seed=7)
+ARMS = STAGES["confirm"].arms
+TINY = Stage("Tiny", (PLAIN, SKEWED), 7, ARMS)
 CELLS = 3 * 2 + 2 + 2  # of three strategies on the one, then on the other
 
 

@@ -5,8 +5,8 @@ from fixture_papers import fixture_setting, judged, panel_of
 from fixture_runs import fixture_run
 
 from reproductions.drawing import caption
-from reproductions.evidence import Evidence
 from reproductions.jiang2019.times import speedup_table, speedup_tables
+from reproductions.measures import Evidence
 from reproductions.settings import make_arm
 from selective_backprop_lab.analysis.estimates import Verdict
 

@@ -15,7 +15,6 @@ from reproductions.papers import find_figures
 from reproductions.settings import EXAMPLES, cost_of_sb, make_arm
 from reproductions.training import (
     StepTiming,
-    file_of,
     is_done,
     pace_of,
     read_step_times,
@@ -35,12 +34,12 @@ def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
     scale = SCALES["full"].ending_after(12)
-    (setting, *_) = scale.main
+    (setting, *_) = scale["main"]
     timed = make_arm("sb", setting).plan
     assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
     assert "candidates of 200 epochs" in timed.description()["schedules_follow"]
-    assert {each.hours for each in (*scale.nets, *scale.poster, scale.noisy)} == {12}
-    assert scale.pruned.hours is None
+    hours = {group: {each.hours for each in own} for group, own in scale.groups.items() if own}
+    assert [group for group in hours if hours[group] != {12}] == ["pruned", "scored", "remarked"]
 
 
 def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypatch):
@@ -63,7 +62,7 @@ def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):
     order = fixture_order(tmp_path, scale, seeds=1)
     plans, screen = order.jobs_of(find_figures(["fig-1"], scale)), Screen()
     train_missing(screen, plans[:1], order, order.folder)
-    first = file_of(plans[0], order.folder)
+    first = order.folder / plans[0].record_name
     before = first.read_bytes()
     train_missing(screen, plans, order, order.folder)
     assert all(is_done(plan, order.folder) for plan in plans)
@@ -88,9 +87,9 @@ def test_times_are_recorded_whole_and_read_back_and_what_is_no_record_of_them_is
     timing = StepTiming(fixture_setting().recipe)
     timing.measure(tmp_path, root=None, command="typed")
     (path,) = tmp_path.iterdir()
-    assert path == timing.file(tmp_path)
+    assert path == tmp_path / timing.record_name
     found, recorded = read_step_times(path), json.loads(path.read_text())
-    assert found.config == timing.config()
+    assert found.config == timing.config
     assert all(found.phases[name] > 0 for name in ("forward", "backward", "step"))
     assert 0 < found.backward.low <= found.backward.median <= found.backward.high
     for changes in ({"kind": "run"}, {"hardware": "fast"}, {"phases": 3}, None):
