@@ -69,6 +69,7 @@ def test_a_share_of_the_list_is_one_of_the_data_set_and_of_losses_alone_nobody_k
         (np.zeros(0), "shape"),
         (np.array([0.5, -0.25]), "-0.25"),
         ([1.0, 2.0], "a list cannot be audited"),
+        (None, "remembers no examples: note Doubts.* such as sb.auto"),
         (np.array(["a text", "another"]), "the mean loss over its tokens"),
         (np.array([1.0, None]), "object holds no losses"),
         (torch.tensor([1j]), "complex64 holds no losses"),
