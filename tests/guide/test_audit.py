@@ -198,9 +198,9 @@ def test_where_nothing_of_a_class_is_learned_nothing_is_said_of_its_examples():
 
 def test_the_csv_names_the_most_suspicious_first_and_a_sentence_how_many(tmp_path):
     found = sb.guide.audit(np.array([[0.1, 5.0, 3.0]] * 3))
-    assert str(found) == repr(found) == "2 of 3 labels look wrong, first those of examples 1, 2"
+    assert re.fullmatch("2 of 3 labels look wrong .*, first those of examples 1, 2", str(found))
     assert str(sb.guide.audit(np.full((2, 2000), 3.0))).endswith(" 8, 9, …")
-    assert str(sb.guide.audit(np.array([0.1, 0.2]))) == "0 of 2 labels look wrong"
+    assert str(sb.guide.audit(np.array([0.1, 0.2]))) == "0 of 2 labels look wrong to the model"
     doubts, path = sb.guide.Doubts(3), tmp_path / "suspects.csv"
     outputs = torch.tensor([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
     doubts.note(torch.arange(3), outputs, torch.tensor([0, 0, 1]))

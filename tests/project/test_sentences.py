@@ -3,15 +3,14 @@
 import re
 import runpy
 from pathlib import Path
-from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[2]
-script = SimpleNamespace(**runpy.run_path(str(ROOT / "scripts" / "sentences")))
+main = runpy.run_path(str(ROOT / "scripts" / "sentences"))["main"]
 
 
 def test_a_seed_draws_the_same_sentences_again_from_where_it_says(capsys):
     def draw(seed: str) -> list[str]:
-        script.main("20", seed, "docs/auto.md")
+        main("20", seed, "docs/auto.md")
         return capsys.readouterr().out.splitlines()
 
     drawn = draw("7")

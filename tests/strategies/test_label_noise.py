@@ -25,10 +25,7 @@ def ended(noise):
 
 
 def drawn(rows, wrong, seed=0, smoothing=0.0, power=3.0):
-    """Return logits, smoothed where asked, and labels: drawn by their probabilities, or wrong.
-
-    With a power above 1, the probable ones of plausible labels are drawn more often.
-    """
+    """Return logits, smoothed if asked, and labels: wrong, or by probabilities (to this power)."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3.0 * torch.randn(rows, CLASSES, generator=generator)
     p = logits.softmax(1)

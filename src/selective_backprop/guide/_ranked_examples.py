@@ -131,7 +131,7 @@ class Suspects:
         return len(self.indices)
 
     def __repr__(self) -> str:
-        said = f"{self.suspicious:,} of {len(self):,} labels look wrong"
+        said = f"{self.suspicious:,} of {len(self):,} labels look wrong to the model"
         if not self.suspicious:
             return said
         first = ", ".join(map(str, self.top()[:SHOWN].tolist()))
