@@ -12,11 +12,7 @@ LAB = (  # what the extra installs; looked for first, since some is imported aft
 
 
 def main() -> int | None:
-    """Run the lab's command line.
-
-    Returns:
-        An exit status: 1 where the lab's packages are not installed, else the command's own.
-    """
+    """Run the lab's command line; return its exit status, or 1 without the lab's packages."""
     missing = [name for name in LAB if find_spec(name) is None]
     if missing:
         print(

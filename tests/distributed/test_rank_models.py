@@ -28,7 +28,7 @@ def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
 @pytest.mark.parametrize(
     ("strategy", "options", "message"),
     [
-        (sb.selective_backprop(1 / 2, draw="bernoulli"), {}, "use draw='exact'"),
+        (sb.selective_backprop(1 / 2, draw="bernoulli"), {}, 'pass it draw="exact"'),
         (sb.kath18(), {}, "schedule without"),
         (sb.stale_sb(1 / 2), {}, "all or none"),
         (SB, {"nonfinite": "skip"}, "'raise' or 'select'"),

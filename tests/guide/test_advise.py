@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -93,11 +94,10 @@ def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(found,
 @pytest.mark.parametrize(
     ("traits", "epochs", "words"),
     [
-        (CLEAN, 20, "On such data plain training at the same cost"),
-        (replace(CLEAN, classes=2, effective_classes=1.1), 20, "On such data plain training"),
+        (CLEAN, 20, "Plain training at the same cost"),
+        (replace(CLEAN, classes=2, effective_classes=1.1), 20, "Plain training"),
         (COPIED, 20, "find_copies"),
         (WRONG, 4, "4 epochs"),
-        (replace(CLEAN, wrong_labels=None), 20, "could not be judged"),
     ],
 )
 def test_elsewhere_the_advice_is_not_to_select(found, traits, epochs, words):
@@ -106,6 +106,26 @@ def test_elsewhere_the_advice_is_not_to_select(found, traits, epochs, words):
     assert (advice.strategy, advice.code) == (None, ())
     assert words in advice.reasons[0]
     assert len(str(advice).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        *((each, "argmax.*On a regression") for each in (torch.randn(300), torch.randn(300, 4))),
+        *((each, "not one integer") for each in (torch.arange(300), -torch.ones(300).long())),
+        (torch.arange(150) % 2, "takes 200 examples"),
+        (torch.arange(300) % 3, "hard to tell apart: .*find_label_issues"),
+    ],
+)
+def test_labels_that_cannot_be_judged_get_one_verdict_with_why_and_what_to_do(targets, words):
+    inputs = torch.randn(len(targets), 4)
+    advice = ask(DataLoader(TensorDataset(inputs, targets), 10), epochs=20)
+    assert (advice.traits.copies, advice.traits.wrong_labels) == (0.0, None)
+    assert advice.traits.classes == advice.traits.effective_classes or targets.max() < 3
+    assert advice.verdict.startswith("Train without selection: ")
+    assert re.search(words, advice.reasons[0])
+    augmented = str(ask(DataLoader(Augmented(inputs, targets), 10), epochs=20))
+    assert "at random: pass data= with" in augmented
 
 
 @pytest.mark.parametrize(
@@ -257,15 +277,6 @@ def test_of_a_stream_and_of_mappings_what_can_be_told_is():
     assert stream.copies == pytest.approx(2 / 3)
     named = sb.guide.data_traits(DataLoader(NAMED, 8))
     assert (named.copies, named.classes) == (pytest.approx(2 / 3), 3)
-
-
-@pytest.mark.parametrize(
-    "targets", [torch.randn(300), torch.randn(300, 4), torch.arange(300), -torch.ones(300).long()]
-)
-def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
-    found = sb.guide.data_traits(TensorDataset(torch.randn(300, 4), targets))
-    assert found.copies == 0.0
-    assert {found.classes, found.effective_classes, found.wrong_labels} == {None}
 
 
 WORDED = [(f"text {index}", index % 2) for index in range(10)]

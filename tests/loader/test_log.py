@@ -57,12 +57,13 @@ def test_an_entry_is_written_every_so_many_batches_and_when_asked_for_but_not_tw
 def test_rates_are_of_the_candidates_since_the_entry_before_and_costs_those_of_all(loader):
     entries = Entries()
     train(loader, sb.Log(entries, every=6), epochs=3)
-    rates = [values["selection/rate"] for values in entries.values]
+    rates = [values["selection/recent_rate"] for values in entries.values]
     assert rates[:4] == [1.0] * 4  # the first epoch keeps everything
     assert rates[4:] == pytest.approx([1 / 3] * 2, abs=0.05)
     sb.Log(entries)(loader, now=True)
     last, stats = entries.values[-1], loader.stats
     assert last["selection/candidates"] == stats.candidates
+    assert last["selection/rate"] == stats.rate
     # The first batch is scored to see whether it can be, and later epochs' are all scored.
     assert stats.scored == 2 * EXAMPLES + BATCH
     assert last["selection/cost"] == stats.scored + 3 * stats.kept

@@ -94,3 +94,23 @@ def test_an_epoch_without_a_batch_is_explained_by_what_became_of_its_examples(op
     loader = select(DataLoader(Numbered(6), 2), selective(), batch_size=4, **options)
     with pytest.warns(sb.SelectionWarning, match=reason):
         assert list(loader) == []
+
+
+@pytest.mark.parametrize("strategy", [sb.auto(), sb.selective_backprop(1 / 3), sb.infobatch()])
+def test_a_loader_built_anew_for_each_epoch_is_warned_of_once(recwarn, strategy):
+    data, model = fixture_data(60), nn.Linear(2, 2)
+
+    def train(model, epochs=1, data=data):
+        bare, options = DataLoader(data, batch_size=4), {"epochs": 9, "with_selection": True}
+        loader = sb.SelectiveLoader(bare, model, nn.CrossEntropyLoss(), strategy, **options)
+        for _, (_, selection) in ((epoch, each) for epoch in range(epochs) for each in loader):
+            loader.record(selection, torch.rand(len(selection.weights)))
+
+    for _ in range(3):  # as in cross-validation, in later stages, or in a search
+        train(nn.Linear(2, 2))
+        train(model, data=fixture_data(60))
+        train(model, 2)
+    assert not recwarn.list
+    for _ in range(4):
+        train(model)
+    assert ["before the loop over epochs" in str(each.message) for each in recwarn] == [True]

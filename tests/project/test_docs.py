@@ -106,12 +106,16 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
 
 
 def test_a_loop_without_copies_trains_on_each_example_once(capsys):
-    rows = torch.arange(60) % 20
-    data = TensorDataset(torch.randn(20, 4)[rows], rows % 3)
-    names = names_of(data, nn.Linear(4, 3), batch_size=5)
-    (example,) = examples_of("copies")
+    rows, judge = torch.arange(60) % 20, nn.Linear(4, 3)
+    points, labels = torch.eye(3, 4)[rows % 3], rows % 3
+    points[:, 3], points[rows == 7, 1], labels[rows == 7] = rows, 9.0, 0  # 7 is surely a 1
+    nn.init.eye_(judge.weight)
+    names = names_of(TensorDataset(points, labels), judge, batch_size=5) | {"judge": judge}
+    example, both = examples_of("copies")
     exec(example, names)
     assert sum(len(targets) for _, targets in names["loader"]) == 20
+    exec(both, names)
+    assert names["loader"].strategy.subset.indices.tolist() == [*range(7), *range(8, 20)]
     assert "40 of 60" in capsys.readouterr().out
 
 

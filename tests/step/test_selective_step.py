@@ -142,11 +142,9 @@ def test_losses_that_are_no_number_stop_the_step_or_are_skipped() -> None:
     [
         (sb.selective_backprop(rate=1 / 3), "warmup_epochs=0"),
         (sb.selective_backprop(rate=1 / 3, warmup_epochs=0, draw="bernoulli"), 'draw="exact"'),
-        (sb.infobatch(), "SelectiveLoader"),
-        (
-            sb.Strategy("stale", sb.scorers.Stale(sb.scorers.Forward()), sb.selectors.Top(1 / 3)),
-            "SelectiveLoader",
-        ),
+        (sb.kath18(), r"pass it schedule=sb\.Schedule\(\), or"),  # it has no warmup_epochs=
+        *((each, r"use SelectiveLoader, or top_k\(") for each in (sb.auto(), sb.stale_sb(1))),
+        (sb.auto(stream=True), r"varies: use top_k\("),  # it has no draw=
     ],
 )
 def test_strategies_that_need_more_than_a_batch_are_refused(strategy: Any, message: str) -> None:

@@ -103,8 +103,7 @@ def lacks_target(
 ) -> Bool[Tensor, " row"] | None:
     """Return which rows have no target but ignored ones; None if rows do not have one loss each.
 
-    Ignored is the class index `ignored`; with None, torch's default if the loss is 0, too. So is
-    a NaN if the loss is 0.
+    Ignored is the class `ignored`; with None, torch's default, or a NaN, if the loss is 0.
     """
     tensors = isinstance(losses, Tensor) and isinstance(targets, Tensor)
     if not tensors or targets.is_nested or losses.ndim != 1 or targets.shape[:1] != losses.shape:

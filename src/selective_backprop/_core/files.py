@@ -27,8 +27,7 @@ def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWr
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
-    # A new name survives a power cut only after its folder is synced. Some systems cannot open a
-    # folder; there the sync of the file must suffice.
+    # A new name survives a power cut only after its folder is synced, if it can be opened.
     with suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:

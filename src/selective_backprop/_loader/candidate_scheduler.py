@@ -29,14 +29,12 @@ class CandidateScheduler:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
             for the number of batches that your data loader has in all epochs:
             `OneCycleLR(optimizer, 0.1, total_steps=epochs * len(train_loader))`.
-        loader: the `SelectiveLoader` or `AcceleratedLoader` that you train with. Its data loader
-            must have a length.
+        loader: your `SelectiveLoader` or `AcceleratedLoader`, around a data loader with a length.
         accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
     Raises:
         ConfigurationError: if the scheduler does not count steps (such as `ReduceLROnPlateau`), the
-            data loader has no length, or the scheduler's number of steps does not fit the loader's
-            `epochs=`.
+            data loader has no length, or the schedule's steps do not fit the loader's `epochs=`.
     """
 
     def __init__(self, scheduler: Any, loader: Any, *, accumulation: int = 1) -> None:

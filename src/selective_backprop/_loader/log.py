@@ -20,15 +20,14 @@ class Log:
     """Write statistics of selection to your experiment log.
 
     Call it with the loader after each training step. It writes one entry per `every` batches: the
-    epoch, counts of `loader.stats`, the costs of training with and without selection (in forward
-    passes of one example), `rate` (kept candidates, as a share of all since the previous entry),
-    mean and deciles of the recent scores and, once an epoch, `wrong_labels` and `least_class` (the
-    lowest ratio of a class's share of the examples trained on to its share of the data), as far as
-    they are known. Names begin with `selection/`.
+    epoch, from 0; counts of `loader.stats` since training began, with `kept` for the examples
+    trained on, and their `rate`; `recent_rate`, the same since the previous entry; the costs of
+    training with and without selection (in forward passes of one example); mean and deciles of the
+    recent scores and, once an epoch, `wrong_labels` and `least_class` (the lowest ratio of a
+    class's share of the examples trained on to its share of the data), all after `selection/`.
 
     The step of an entry is the number of training batches so far. With several processes only rank
-    0 writes, and its entries cover its own share of the data. For each entry, the CPU waits for
-    the GPU.
+    0 writes, of its own share of the data. For each entry, the CPU waits for the GPU.
 
     Args:
         to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, or another
@@ -57,8 +56,8 @@ class Log:
         if passed >= (1 if now else self._every):
             counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
             values = {name: float(getattr(stats, name)) for name in counted}
-            if not math.isnan(rate := stats.since(self._last).rate):
-                values["rate"] = rate
+            rates = {"rate": stats.rate, "recent_rate": stats.since(self._last).rate}
+            values |= {name: rate for name, rate in rates.items() if not math.isnan(rate)}
             if (scores := loader.scores) is not None:
                 values["score_mean"] = scores.mean
                 values |= {f"score_p{tenth}0": scores.deciles[tenth] for tenth in range(1, 10)}
@@ -87,8 +86,7 @@ def _writer(to: Any) -> Write:
     if hasattr(to, "log_metrics"):
         return lambda values, step: to.log_metrics(dict(values), step=step)
     if hasattr(to, "define_metric") and hasattr(to, "log"):
-        # A separate axis: the user's own entries advance W&B's step, and W&B drops entries of
-        # earlier steps.
+        # A separate axis: the user's own entries advance W&B's step, and earlier ones are dropped.
         axis = f"{PREFIX}batches"
         to.define_metric(axis)
         to.define_metric(f"{PREFIX}*", step_metric=axis)

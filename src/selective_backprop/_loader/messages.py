@@ -2,7 +2,9 @@
 
 import math
 import sys
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from selective_backprop._batches.losses import (
     class_weights,
@@ -13,7 +15,7 @@ from selective_backprop._batches.losses import (
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import check_number
 from selective_backprop._loader.checkpoint import LoaderState
-from selective_backprop._loader.weighted_loss import BY_HAND
+from selective_backprop._loader.weighted_loss import BY_HAND, TAKE
 from selective_backprop._pipeline.options import Progress, Setup
 from selective_backprop._pipeline.source import STREAM, Source
 from selective_backprop._pipeline.stages import Pipeline
@@ -27,6 +29,8 @@ ORDERED = (
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
+# Of a model: its last data set, and how many loaders in a row ran one epoch and skipped nothing.
+SINGLE_EPOCHS: WeakKeyDictionary[Any, tuple[Any, int]] = WeakKeyDictionary()
 
 
 class Messages:
@@ -44,6 +48,17 @@ class Messages:
             warn(
                 f"epoch {epoch + 1} begins, but epochs={epochs:g} were given: from now on "
                 f"{self._strategy.name} trains on everything. Pass epochs= as many as you train"
+            )
+
+        data, self._single_epochs = self._setup.source.loader.dataset, 0
+        with suppress(TypeError):  # there is no model
+            last, count = SINGLE_EPOCHS.pop(self._setup.model, (lambda: None, 0))
+            self._single_epochs = count if not epoch and last() is data else 0
+        if self._single_epochs == 2:
+            warn(
+                "two SelectiveLoaders trained this model on these data for one epoch each, and "
+                f"{self._strategy.name} skipped nothing. Now a third one begins. Build one loader "
+                "before the loop over epochs: it selects in its later epochs"
             )
 
     def batch_comes(self, epoch: int) -> None:
@@ -66,6 +81,11 @@ class Messages:
 
     def epoch_ends(self) -> None:
         after = self._state.stats
+        selects = not self._strategy.selector.terms.keeps_everything
+        if selects and not after.epoch and after.kept + after.waiting == after.candidates:
+            with suppress(TypeError):  # there is no model, or the data are a list
+                data = ref(self._setup.source.loader.dataset)
+                SINGLE_EPOCHS[self._setup.model] = data, self._single_epochs + 1
         if after.batches != self._state.counted["batches"]:
             return
         candidates_seen, lockstep = self._state.candidates_seen, self._pipeline.lockstep
@@ -169,10 +189,7 @@ def check_use(strategy: Strategy) -> None:
     reweights, needs = strategy.selector.terms.reweights, strategy.needs
     if reweights or (needs is not None and needs.recordings):
         does = "reweights examples" if reweights else "selects by losses that training records"
-        raise ConfigurationError(
-            f"{strategy.name} {does}: take the loss from the loader before the loop, "
-            f"loss_fn = loader.loss_fn. Or {BY_HAND}"
-        )
+        raise ConfigurationError(f"{strategy.name} {does}, so write{TAKE}Or {BY_HAND}")
 
 
 def check_length(strategy: Strategy, source: Source, epochs: Any, progress: Any) -> Progress:

@@ -47,15 +47,13 @@ class SelectiveLoader:
     current model, it chooses before loading, so skipped examples are never loaded.
 
     Scoring changes neither the model's mode and buffers, nor a random generator, nor your data
-    loader. If the strategy scores with the model, build and iterate this loader in the thread that
-    trains.
+    loader. If the strategy scores with the model, use this loader only in the thread that trains.
 
     Args:
         loader: a `torch.utils.data.DataLoader` with any data set, sampler and collate function.
         model: the model that you train; it scores candidates, which are moved to its device.
         loss_fn: your loss, called as `loss_fn(outputs, targets)`. It must have a `reduction`
-            option, or return one loss per example. May be None if you pass `losses`, or if the
-            strategy does not score.
+            option, or return one loss per example. None will do with `losses`, or without scoring.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, for
             batches that are not pairs `(inputs, targets)`.
@@ -64,6 +62,7 @@ class SelectiveLoader:
         batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
             GPU, scoring is fastest if batches of `loader` have `batch_size / rate` rows.
         epochs: number of epochs to train, for strategies that select in only a part of training.
+            Such strategies train on everything if you train longer; others go on as before.
         progress: `callable()` that returns the fraction of training done, in [0, 1], instead of
             `epochs`, if a time limit or so ends training. Workers call it a few batches ahead.
         leftovers: what happens at an epoch's end to rows that do not fill a batch, or a window (the
@@ -78,8 +77,7 @@ class SelectiveLoader:
         device: candidates are scored and yielded on this device; by default the model's.
         generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
             Drawing does not change its state.
-        nonfinite: what to do if a loss is infinite or NaN: `"raise"` an error, `"skip"` the
-            example, or `"select"` it.
+        nonfinite: if a loss is infinite or NaN, `"raise"` an error, `"skip"` or `"select"` the row.
         stopwatch: counts the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
         overlap: let processes exchange scores while a batch is trained on, if all know that they
@@ -365,13 +363,11 @@ class SelectiveLoader:
         Args:
             selection: the selection that this loader yielded with the batch, or a part of it.
             losses: one loss per row of the selection, `[row]`, not multiplied by the row's weight.
-                Their gradients are not used.
             outputs: the pair `(outputs, targets)` of these rows, for `wrong_labels` and `kath18`.
             targets: the targets of these rows, by default those in `outputs`. `auto` reads each
                 example's class from them: a class index, or a float of 0 (no) or 1 (yes). A row has
                 no target if its loss is 0 and its targets are all ignored by `loss_fn`, or NaN.
-            smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
-                by default that of `loss_fn`.
+            smoothing: label smoothing of your loss, for `wrong_labels`; by default of `loss_fn`.
 
         Raises:
             LossError: if the numbers of losses and rows differ, if losses on the CPU are not finite
@@ -405,9 +401,9 @@ class SelectiveLoader:
         """The share of labels that look wrong, with its 95 % interval; None if it is not estimated.
 
         `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
-        gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). Only labels that the
-        model finds improbable are counted, so mix-ups between classes that look alike are missed.
-        If examples are stored by class and not shuffled, nothing is estimated.
+        gets, and targets as for `class_visits`. Only labels that the model finds improbable count,
+        so mix-ups between classes that look alike are missed. Nothing is estimated of examples that
+        are stored by class and not shuffled, of fewer than 1,000, or by an overconfident model.
         """
         return None if self.ledger is None else self.ledger.wrong_labels
 

@@ -32,6 +32,12 @@ from selective_backprop._sampling.draws import Selection
 from selective_backprop.strategies._auto.entropies import ExcessLosses
 
 WIDE = (torch.float32, torch.float64)  # a product with float32 weights of 1 changes neither
+TAKE = """
+
+    loss_fn = loader.loss_fn  # before the loop over this loader
+    loss = loss_fn(model(inputs), targets)  # in the loop
+
+"""
 BY_HAND = (
     "pass with_selection=True to the loader, train on (selection.weights * losses).mean(), and "
     "call loader.record(selection, losses)"
@@ -208,15 +214,14 @@ class WeighingLoss:
         if self._count > AHEAD and not self.used:
             raise LossError(
                 f"{self._count} batches were taken, but loader.loss_fn was never called with "
-                "gradients on and the model in train mode. If the model computes its loss itself "
-                f"(outputs.loss), call loader.loss_fn(logits, targets) instead. Or {BY_HAND}"
+                f"gradients on and the model in train mode. Write{TAKE}If the model computes its "
+                f"loss itself (outputs.loss), pass outputs.logits instead. Or {BY_HAND}"
             )
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self._record is None or not torch.is_grad_enabled():
             return self.given(*given, **named)
-        # Its state changes at each step, for which torch would compile it anew. At the first call,
-        # since this imports the compiler, which is slow.
+        # Its state changes at each step, for which torch would compile it anew. The import is slow.
         if not UNCOMPILED:
             UNCOMPILED.append(torch.compiler.disable(WeighingLoss._call))
         return UNCOMPILED[0](self, given, named)
@@ -241,8 +246,8 @@ class WeighingLoss:
         losses, batch = self._losses, self._open
         if batch is None:
             raise LossError(
-                "no batch is open: take loader.loss_fn before the loop, and evaluate with "
-                "gradients off (torch.no_grad()) or in eval mode (model.eval())"
+                f"this loss's own loader handed out no batch. To train, write{TAKE}To evaluate, "
+                "turn gradients off (torch.no_grad()), or call model.eval()"
             )
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=
             losses, named = ExampleLosses(partial(self.given, **named), average=losses.average), {}

@@ -72,8 +72,7 @@ class WrongShare(NamedTuple):
 class Column:
     """The last `depth` scores of each example from one source, on the scores' own device.
 
-    With `first`, the first one is remembered too. With `finite`, infinite scores on a device become
-    NaN when scores are read.
+    With `first`, the first one is remembered too. With `finite`, infinite scores are read as NaN.
     """
 
     def __init__(

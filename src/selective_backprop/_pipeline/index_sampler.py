@@ -211,8 +211,7 @@ class IndexSampler:
                     self._note(keys, len(keys))
                     if self._epoch_scores is not None and phase is Phase.SELECT:
                         self._epoch_scores.look_up(keys)
-            # Drawn ahead of the consumer; one batch at least, so that the order comes from the
-            # saved random state.
+            # Drawn ahead, one batch at least, so that the order comes from the saved random state.
             ahead = max(self._reach[0] - passed.drawn, not passed.drawn)
             begun = [*map(copy.deepcopy, islice(batches, ahead))]  # a sampler may reuse its arrays
         found = self._candidates, self._drawn, self._digest

@@ -30,8 +30,7 @@ class NonFinite(NamedOption):
     more candidates are loaded. `SELECT` ranks them above all others.
 
     If a loss that is recorded in training is infinite or NaN, it counts as unknown, and the example
-    is kept at the same rate as the others. `RAISE` stops at such a loss, too, if the recorded
-    losses are on the CPU.
+    is kept at the same rate as the others. On the CPU, `RAISE` stops at such a loss, too.
     """
 
     RAISE = "raise"

@@ -61,8 +61,9 @@ class ScoreMemory:
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
-                "the strategy selects by recorded losses, but none was recorded: take "
-                "loss_fn = loader.loss_fn from the loader, or call loader.record(selection, losses)"
+                "the strategy selects by recorded losses, but none was recorded. Write loss_fn = "
+                "loader.loss_fn before the loop and loss = loss_fn(model(inputs), targets) in it, "
+                "or call loader.record(selection, losses)"
             )
         self.runs = False
         return self._begin(self.recall(epoch))

@@ -186,8 +186,7 @@ class Pipeline:
                 else:
                     epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.exempt, epoch)
         if mid_epoch is None:
-            # Batches left from the last epoch come before this epoch's own. A state that is saved
-            # at one of them must not continue the last epoch's counts.
+            # A state saved at a batch left from the last epoch must not continue its counts.
             buffer, unscored = self.cursor.buffer._replace(windows=0), self.cursor.unscored
             self.cursor = Cursor(epoch, buffer=buffer, unscored=unscored)
             self.plain = False
@@ -257,8 +256,7 @@ class Pipeline:
         if phase in SCORED:
             rows = self._judge(batch)
         elif self.needs.passes and not self.tally["scored"]:
-            # Score the very first batch even in a warm-up or before a gate opens, so that wrong
-            # losses raise at once.
+            # The very first batch is always scored, so that wrong losses raise at once.
             self._score(batch)
         return phase, rows
 

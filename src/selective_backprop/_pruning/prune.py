@@ -29,8 +29,7 @@ def prune(
     Args:
         scores: what `el2n_scores` returns, or a tensor of one score per example.
         keep: the share of the examples to keep, in (0, 1]; at least one example is kept.
-        labels: the class of every example. If given, a warning names the classes that lose all
-            their examples.
+        labels: the class of every example, to warn of classes that lose all their examples.
 
     Returns:
         The kept examples, with all scores and the cost of scoring.

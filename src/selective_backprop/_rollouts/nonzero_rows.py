@@ -39,8 +39,7 @@ class NonzeroRows:
     kept, so that your optimiser takes a step, with a gradient of zero, on every rank.
 
     With `backfill`, rows that are not zero wait until they fill a batch, so you take fewer steps.
-    With several ranks, a rank gets a batch only when every rank has one, so all ranks must call
-    this object equally often.
+    A rank gets a batch only when every rank has one, so all ranks must call it equally often.
 
     Even without `backfill`, two things differ from training on whole batches: BatchNorm in training
     mode sees fewer rows, and dropout draws other masks. If rows also have a second loss, such as a
@@ -48,10 +47,8 @@ class NonzeroRows:
 
     Args:
         backfill: number of rows of a training batch, at least 1; None returns each batch at once.
-        whole: paths of the parts of a batch that are not divided into rows, as for
-            `SelectiveLoader`.
-        pad: padding values by path, as for `SelectiveLoader`, if `backfill` joins tensors of
-            different widths.
+        whole: paths of parts of a batch that have no rows, as for `SelectiveLoader`.
+        pad: paddings as for `SelectiveLoader`, if `backfill` joins tensors of different widths.
     """
 
     def __init__(
@@ -86,8 +83,7 @@ class NonzeroRows:
         Returns:
             Pairs of a batch and its `Selection`, which holds each row's weight and its place in the
             batch that it came from: one pair, or with `backfill` one for each full batch, so often
-            none, and all weights are 1. What is no batch is a `BatchError`, and values that are not
-            one for each row a `LossError`.
+            none, and all weights are 1. Other batches are a `BatchError`, values a `LossError`.
         """
         count = count_rows(batch, self._layout)
         if not self._knows_layout:

@@ -1,7 +1,6 @@
 """Choose answers to train on, and prompts to draw, by the rewards of all answers to a prompt.
 
-All raise a `LossError` for rewards of a wrong shape, and a `ConfigurationError` for other arguments
-that are out of their range.
+All raise a `LossError` for rewards of a wrong shape, else a `ConfigurationError`.
 """
 
 import math

@@ -60,8 +60,7 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     with positive weights have odds of 1, and the other rows share the rest of the count evenly.
 
     Args:
-        weights: one weight per row, each 0 or between 1e-280 and 1e300. Smaller positive weights
-            may count as 0.
+        weights: one weight per row, 0 or between 1e-280 and 1e300; lower ones may count as 0.
         count: number of rows to draw; at most the number of rows.
 
     Returns:
@@ -70,8 +69,7 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
         return torch.ones_like(weights)
-    # With a tiny weight, rows of weight 0 share evenly what the other rows leave of the count. If
-    # nothing is left, their odds come out below 1e-290.
+    # With tiny weights, rows of weight 0 share evenly what others leave: if nothing, below 1e-290.
     weights = weights.clamp(min=1e-300)
     # Summed from the lowest up, so that small weights are not lost beside large ones.
     tails = weights.sort().values.cumsum(0)[len(weights) - count :]

@@ -102,7 +102,8 @@ class Schedule:
         if self.warmup_epochs >= epochs * self.end:
             raise ConfigurationError(
                 f"warmup_epochs={self.warmup_epochs} leaves nothing to select in {epochs:g} epochs "
-                f"with end={self.end}; train longer, or with fewer warmup_epochs"
+                f"with end={self.end}; train longer, or, if a strategy scores each batch, with "
+                "fewer warmup_epochs"
             )
         if batches is None or not self.uses_fractions:
             return
@@ -131,8 +132,7 @@ class VarianceGate(AbstractGate):
 
     One example drawn in proportion to the scores `s` is worth `tau` uniformly drawn examples, where
     `tau` is `sqrt(mean(s ** 2)) / mean(s)`. If B examples are scored for a batch of b rows,
-    sampling pays if `tau > (B + 3 b) / (3 b)`. This assumes that a backward pass costs two forward
-    passes.
+    sampling pays if `tau > (B + 3 b) / (3 b)`, as a backward pass costs about two forward passes.
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
     that your loop passes to the loader. If it passes none, some batches are scored to compute tau.
@@ -197,8 +197,7 @@ class RunningAverage(RunningGate):
         return self._asked
 
     def observe(self, scores: Scores) -> None:
-        # The loop hands over the batch before this one, and is expected to hand over the next one,
-        # too. Counting from -1 leaves that one out.
+        # The loop handed this batch over, and probably will the next: counting from -1 omits that.
         self._passed = 0 if self._asked or self.is_open else -1
         self._asked, gain, arrived = False, self._gain(scores), None
         self._late = gain.is_cuda

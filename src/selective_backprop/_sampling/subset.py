@@ -23,12 +23,10 @@ KIND = "selective_backprop.Subset 1"  # a class, and the version of its files
 class Subset:
     """The part of a data set that you keep.
 
-    Two subsets with equal contents are equal, also in different processes. The tensors that you
-    pass are copied to the CPU.
+    Two subsets with equal contents are equal, also in different processes. Tensors are copied.
 
     Args:
-        indices: the data-set indices of the kept examples, none twice, in any order. They are
-            stored as int64, ascending.
+        indices: the data-set indices of the kept examples, none twice; stored in ascending order.
         examples: number of examples in the whole data set.
         scores: the scores by which you chose, one finite number for each example of the whole data
             set. They are stored as float32 or float64. None if you chose without scores.

@@ -38,7 +38,7 @@ from selective_backprop.scorers._abstract import AbstractScorer, split_scored, s
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._strategy import check_strategy, has_collective_forward
+from selective_backprop.strategies._strategy import check_strategy, exactly, has_collective_forward
 
 STATE_VERSION = 5
 WINDOW = 2**20  # stands for any size: so long a window holds a rate to a millionth
@@ -88,7 +88,8 @@ class SelectiveStep:
         model: the model that you train.
         loss_fn: as for `SelectiveLoader`, like `losses`, `outputs`, `whole`, `generator`,
             `nonfinite` and `process_group`; may be None if `losses` is given.
-        strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
+        strategy: what to select. A step knows of no epochs: pass `selective_backprop` the option
+            `warmup_epochs=0`, and other strategies that warm up `schedule=sb.Schedule()`.
         reuse: spares most of the training forward, such as `sb.experimental.ReuseActivations()`.
 
     Raises:
@@ -324,14 +325,17 @@ class JointHistory:
 def _check_fit(strategy: Strategy) -> None:
     needs, terms = strategy.needs, strategy.selector.terms
     memory = needs is not None and (not needs.passes or needs.indices or needs.remembers)
+    ours = strategy.name == "selective-backprop"
+    always = "warmup_epochs=0, and no start= or end=" if ours else "schedule=sb.Schedule()"
+    other = "use SelectiveLoader, or top_k(rate=1 / 3)"
     problems = {
-        f"has {strategy.schedule!r}, but a step knows of no epochs: pass it warmup_epochs=0 and no "
-        "other times": strategy.schedule != Schedule(),
+        f"remembers examples by their indices, and a step gets none: {other}": memory,
         "trains on a subset of the data set: draw the batches from it": strategy.subset is not None,
-        'draws a number of rows that varies: pass it draw="exact"': terms.draw is not Draw.EXACT,
-        "changes as training goes on, and a step does not know how far it is": terms.paced,
-        "remembers examples by their indices, and a step gets none": memory,
+        f"draws a number of rows that varies: {exactly(strategy)}": terms.draw is not Draw.EXACT,
+        f"changes during training, and a step does not know how far it is: {other}": terms.paced,
+        f"has {strategy.schedule!r}, but a step knows of no epochs: pass it {always}, or use "
+        "SelectiveLoader": strategy.schedule != Schedule(),
     }
     for problem, found in problems.items():
         if found:
-            raise ConfigurationError(f"{strategy.name} {problem}; or use SelectiveLoader")
+            raise ConfigurationError(f"{strategy.name} {problem}")

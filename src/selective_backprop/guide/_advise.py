@@ -41,6 +41,14 @@ LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
 SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"
 WrongLabels = tuple[float | None, float | None, float | None]
 UNKNOWN: WrongLabels = (None, None, None)
+# Why labels, or copies, could not be judged, and what to do.
+CHANGED = "Loading changes examples at random: pass data= with a loader that does not."
+UNCLASSED = (
+    "Targets are not one integer from 0 for each example: pass data= with such targets, as by "
+    "labels.argmax(1) or labels.long(). On a regression, auto cannot work: see docs/choose.md."
+)
+FEW = f"This takes {LEAST_EXAMPLES} examples, several classes, and tensors of one size: pass data=."
+HARD = "Classes are hard to tell apart: train plainly, then ask sb.guide.find_label_issues."
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,12 @@ class DataTraits:
         copies: share of examples whose inputs exactly repeat those of an earlier example, in
             [0, 1). None if inputs are not tensors, or if loading changes them at random.
         classes: number of classes; None if targets are not class numbers.
-        effective_classes: the exponential of the entropy of the class shares: `classes` if all are
-            equally large, less if some are rare. None if `classes` is None.
+        effective_classes: the exponential of the entropy of the class shares, or None.
         wrong_labels: share of the labels that look wrong, in [0, 1]. None if there are fewer than
             200 examples or more than 1,000 classes, or if classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, which rests on a sample.
         wrong_labels_at_most: a rough upper bound, known even if classes are hard to tell apart.
+        unknown: why something is not known, and what to do; empty if all is.
     """
 
     sample: int
@@ -67,6 +75,7 @@ class DataTraits:
     wrong_labels: float | None
     wrong_labels_error: float | None
     wrong_labels_at_most: float | None
+    unknown: str = ""
 
     @property
     def repetitive(self) -> bool:
@@ -101,9 +110,8 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
     first examples are taken. Loader and random generators are left as they were.
 
-    Only exact copies within the sample are counted, so the whole data set may hold more. The
-    estimate of wrong labels takes them once. It assumes that easy examples are mislabelled as often
-    as hard ones, and that near copies do not share a wrong label.
+    Only exact copies within the sample are counted. The estimate of wrong labels assumes that easy
+    examples are mislabelled as often as hard ones, and that near copies do not share a wrong label.
 
     Args:
         data: the training loader or data set; its examples are as for `find_copies`.
@@ -143,7 +151,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     values, counts = targets.unique(return_counts=True)
     # If more than half of the targets differ, they are ratings or names.
     if int(values[0]) < 0 or 2 * len(counts) > rows:
-        return DataTraits(rows, copies, None, None, *UNKNOWN)
+        return DataTraits(rows, copies, None, None, *UNKNOWN, CHANGED if random else UNCLASSED)
     if len({part.shape[1] for part in numbers}) == 1:
         table = torch.cat(numbers)
         # The prediction of an example that has a copy among the others would repeat its label.
@@ -152,7 +160,9 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         centred = table - table.mean(0) if pictures else contents.standardised(table)
         wrong = estimate_wrong_labels(centred, targets[once])
     shares = counts.double() / counts.sum()
-    return DataTraits(rows, copies, len(counts), float(shares.pow(-shares).prod()), *wrong)
+    effective = float(shares.pow(-shares).prod())
+    why = CHANGED if random else "" if wrong[0] is not None else HARD if wrong[2] else FEW
+    return DataTraits(rows, copies, len(counts), effective, *wrong, why)
 
 
 def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
@@ -322,7 +332,8 @@ def advise(
         verdict = f"Try auto: {what}, and on such data it sometimes gains (docs/auto.md)."
         code = (LOADER.format(take), "loss_fn = loader.loss_fn")
         return Advice("auto", verdict, (f"Data: {traits}.",), code, traits)
-    why = "On such data plain training at the same cost does as well (docs/auto.md)."
+    verdict = "Do not select: auto gains nothing on data like these."
+    why = f"Plain training at the same cost does as well (docs/auto.md). {traits.unknown}".strip()
     if traits.repetitive:
         why += " Many examples are copies: sb.guide.find_copies finds those to leave out."
     if traits.mislabelled:
@@ -331,6 +342,6 @@ def advise(
             "(docs/auto.md): train for longer, or with label smoothing."
         )
     elif traits.wrong_labels is None:
-        why = "The labels could not be judged. If you know that many are wrong, try auto."
-    verdict = "Do not select: auto gains nothing on data like these."
+        verdict = "Train without selection: nothing calls for it, and labels could not be judged."
+        why = traits.unknown
     return Advice(None, verdict, (why, f"Data: {traits}."), (), traits)

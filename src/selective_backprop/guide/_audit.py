@@ -61,7 +61,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         return _of_losses(_as_losses(evidence))
     raise ConfigurationError(
         f"a {type(evidence).__name__} cannot be audited. Give Doubts, a tensor or array of losses "
-        "[look, example], or the ledger of a loader whose strategy remembers examples"
+        "[look, example], or loader.ledger. If this is None, the strategy remembers no examples: "
+        "note Doubts in your loop, or train with one that does, such as sb.auto()"
     )
 
 
@@ -84,8 +85,7 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
             losses, `[look, example]` or `[example]`: the columns are `loss_0`, `loss_1`, …
 
     Returns:
-        Columns by name, each an array `[example]`; the first column is `index`. An unknown value is
-        NaN, or −1 in a column of whole numbers.
+        Columns by name, arrays `[example]`, `index` first. Unknown is NaN, −1 for whole numbers.
     """
     if isinstance(evidence, Ledger):
         columns = _of_ledger(evidence)

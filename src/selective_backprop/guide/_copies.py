@@ -36,8 +36,7 @@ class Copies:
     """Which examples of a data set repeat an earlier one that has the same target.
 
     Attributes:
-        first: for each example, the index of the first example that it repeats. An example that
-            repeats no earlier one is kept, and gets its own index.
+        first: for each example, the index of the first one that it repeats, or its own: it is kept.
         exact: True for each exact copy; False for near copies and for kept examples.
         conflicts: pairs of examples with equal or nearly equal inputs and different targets, the
             earlier one first. Both are kept: the data do not say which target is right.
@@ -89,17 +88,14 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     and very simple images can be mistaken for near copies: look at `pairs`.
 
     Images are inputs `[channel, height, width]` of at most four channels, and `[height, width]`
-    that are square or of bytes, with sides of at least 8.
-
-    The search needs 100 MB of memory, and 7,500 bytes for each image, or 100 for another example.
-    Loader and random generators are left as they were.
+    that are square or of bytes, with sides of at least 8. The search needs 100 MB of memory, and
+    7,500 bytes for each image, or 100 for another example. Nothing else is changed.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
             key `labels`, `label`, `targets`, `target` or `y`, or inputs alone. Give pictures of PIL
             the transform `ToTensor()`. A loader must go through the whole data set in order.
-        near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
-            98 % of their variance. None finds exact copies only.
+        near: the least correlation of near copies, above 0, at most 1. None finds exact ones only.
 
     Raises:
         LoaderError: if a loader shuffles or leaves examples out, or if examples change from one

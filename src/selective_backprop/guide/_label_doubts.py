@@ -47,8 +47,7 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 
     Args:
         outputs: logits; they are read without gradients.
-        labels: class numbers from 0, on the same device as the outputs. Other numbers, such as
-            -100, mean that the row has no label.
+        labels: class numbers from 0, on the outputs' device; others, such as -100, are no label.
     """
     check_instance("outputs", outputs, Tensor, "model(inputs)")
     check_instance("labels", labels, Tensor, "targets")
@@ -105,8 +104,7 @@ class Doubts:
     ) -> None:
         """Note how much the model doubts each label of a batch.
 
-        Rows whose label is negative, such as -100, have none, and are skipped. So are rows whose
-        outputs are not finite.
+        Rows with a negative label, such as -100, or with outputs that are not finite are skipped.
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.

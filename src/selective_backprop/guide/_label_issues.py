@@ -45,7 +45,6 @@ def find_label_issues(
     """Rank the labels of a data set by how wrong they look to a trained classifier.
 
     Each example goes through the model once, in eval mode. This costs a third of a training epoch.
-    Model, loader and random generators are left as they were.
 
     `Suspects.suspicious` estimates how many labels are wrong: the number of examples for which the
     model predicts another class, `c`, with at least the mean probability of `c` over all examples
@@ -57,8 +56,7 @@ def find_label_issues(
 
     Args:
         model: the trained classifier.
-        loader: yields the examples with the labels to judge, without augmentation. It may shuffle
-            and leave examples out.
+        loader: yields the examples to judge, not augmented. It may shuffle and leave some out.
         loss_fn: the cross-entropy of the training; labels of its `ignore_index` are not judged.
         outputs: `callable(model, batch)` that returns logits `[row, class]` and class numbers
             `[row]`. By default, a batch `(inputs, targets)` gives `(model(inputs), targets)`.

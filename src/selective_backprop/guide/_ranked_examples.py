@@ -29,8 +29,7 @@ def write_table(table: Table, path: str | Path) -> None:
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
         path: a `.csv` file has floats of seven digits, empty cells for NaN, and apostrophes before
-            texts that a spreadsheet would take for formulas. A `.parquet` file keeps the columns'
-            types; writing it needs pandas and pyarrow.
+            texts that look like formulas. A `.parquet` file keeps types; it needs pyarrow.
 
     Raises:
         ConfigurationError: if the ending or a column's length is wrong, or a package is missing.
@@ -86,14 +85,12 @@ class Suspects:
     Attributes:
         examples: number of examples in the data set.
         indices: the examples' indices in the data set.
-        suspicion: from −1 (the model was always sure of the label) to 1 (always sure of another
-            class), as in `audit`.
+        suspicion: from −1 (always sure of the label) to 1 (of another class), as in `audit`.
         looks: how many times the model saw each example, as far as is known.
         labels: the labels that the data set gives, right or wrong.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels; None if unknown. If it is known, `suspicion`
-            leaves out the made-up look that `audit` adds.
+        estimated: estimated number of wrong labels, or None. If known, no look is made up.
     """
 
     examples: int
@@ -134,7 +131,7 @@ class Suspects:
         return len(self.indices)
 
     def __repr__(self) -> str:
-        said = f"{self.suspicious:,} of {len(self):,} labels look wrong"
+        said = f"{self.suspicious:,} of {len(self):,} labels look wrong to the model"
         if not self.suspicious:
             return said
         first = ", ".join(map(str, self.top()[:SHOWN].tolist()))

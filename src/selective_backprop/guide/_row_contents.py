@@ -56,8 +56,7 @@ def first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
 def find_numbering(sample: Sequence[list[Tensor]], positions: list[int]) -> set[int]:
     """Return which of the tensors only hold the position of each example in the data set.
 
-    `sample` has the tensors of a few batches, and `positions` those of all their examples. If all
-    tensors only hold positions, the first one does not count as one.
+    `sample` has a few batches' tensors. If all only hold their positions, the first one is none.
     """
     found = {
         place
@@ -87,8 +86,7 @@ def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
     """Return the inputs as numbers. Images are pooled, and long inputs are sketched.
 
     Source:
-        Charikar, Chen and Farach-Colton 2002: the count sketch, which adds numbers up with random
-        signs, and keeps inner products on average.
+        Charikar, Chen and Farach-Colton 2002: the count sketch, a sum with random signs.
     """
     parts = []
     for leaf in leaves:

@@ -86,8 +86,7 @@ class GaussianProcess(AbstractPredictor):
     Args:
         points: the largest number of examples to learn from, at least 8. If more examples have
             `depth` scores, `points` of them are picked, spread evenly from low to high scores.
-        depth: number of scores that are remembered of each example, at least 2. In learning, the
-            newest score is the target.
+        depth: number of remembered scores of each example, at least 2; the newest is the target.
 
     Source:
         Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapters 2 and 5.

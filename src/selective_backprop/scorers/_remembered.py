@@ -82,8 +82,7 @@ class Stale(AbstractMemoryScorer):
 
     Args:
         scorer: computes the scores, such as `Forward()`; it must not remember scores itself.
-        epochs: for how many epochs a score is valid, at least 1. With 1, every epoch computes new
-            scores.
+        epochs: for how many epochs a score is valid, at least 1; with 1, scores are always new.
         spread: whether each epoch scores a different 1/`epochs` of the examples. If False, every
             `epochs`-th epoch scores all, as in the paper below.
 

@@ -37,8 +37,7 @@ class ReferenceLosses:
     """One loss per example of a data set, from a model that was trained beforehand.
 
     Args:
-        losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied, and
-            stored as float32.
+        losses: finite numbers `[example]`, in the data set's order. They are copied as float32.
     """
 
     losses: Float32[Tensor, " example"] = field(compare=False)
@@ -68,14 +67,12 @@ class Excess(AbstractScorer):
 
     `Excess(reference, Recorded())` uses recorded training losses, so examples are selected before
     they are loaded. With `Recorded()`, you may also pass `reference=None`: an example's loss is
-    then compared with its own first recorded loss. The further its loss has fallen, the lower the
-    example scores.
+    then compared with its own first recorded loss, and scores low if its loss has fallen far.
 
     Args:
         reference: one loss per example, from a reference model. Train the reference model on other
             data, so that it has not learned these examples by heart. May be None with `Recorded`.
-        scorer: computes the scores from which the reference losses are subtracted. If it remembers
-            scores, it must be `Recorded`.
+        scorer: its scores minus the reference losses count. To remember scores, use `Recorded`.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).

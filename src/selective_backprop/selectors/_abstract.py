@@ -23,8 +23,7 @@ class RunningSelector(Running):
 
         Args:
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
-                candidate without a known score has +inf, and one without a target has the score of
-                another one, drawn at random.
+                candidate without a known score has +inf, one without a target another one's score.
             history: recent scores, including those of these candidates. If the strategy selects by
                 remembered scores, the history holds the finite scores of all examples instead, or
                 2^20 of them, evenly spaced by rank.

@@ -132,8 +132,7 @@ class Hide(AbstractSelector):
     Args:
         share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3, 0.6 and 0.8
             of training, the limit is 0.8, 0.6 and 0.4 times this share, from the next epoch on.
-        confidence: the lowest probability of the true class at which an example is hidden, in
-            [1/2, 1); the paper's τ.
+        confidence: the lowest probability of a hidden example's true class, in [1/2, 1): τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each
             example's loss, candidates are ranked against all of these losses instead.
 

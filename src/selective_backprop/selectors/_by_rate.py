@@ -122,8 +122,7 @@ class Bottom(_Extremes):
 class Percentile(AbstractSelector):
     """Keep each candidate with a probability that grows with the rank of its loss.
 
-    A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
-    `q ** beta`.
+    If a candidate's loss exceeds a share `q` of the recent losses, its odds are `q ** beta`.
 
     Args:
         beta: selectivity, at least 0. With 0, all is kept; with 1, about 1/2; with 2, about 1/3.

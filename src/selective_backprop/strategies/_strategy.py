@@ -93,11 +93,17 @@ def check_strategy(strategy: Any) -> Strategy:
     raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")
 
 
+def exactly(strategy: Strategy) -> str:
+    """Return what to write so that of each window as many rows are drawn."""
+    return 'pass it draw="exact"' if hasattr(strategy.selector, "draw") else "use top_k(rate=1 / 3)"
+
+
 def check_loss(strategy: Strategy, name: str | None) -> None:
     if name is not None and strategy.selector.terms.confidence:
+        ranks = "recorded_sb" if (strategy.needs or Needs()).remembers else "selective_backprop"
         raise ConfigurationError(
             f"{strategy.name} takes exp(-loss) as the probability of the true class, and {name} is "
-            "no cross-entropy. Use a strategy that only ranks losses: recorded_sb(rate=1 / 2)"
+            f"no cross-entropy. Use a strategy that only ranks losses: {ranks}(rate=1 / 2)"
         )
 
 
@@ -119,7 +125,7 @@ def has_collective_forward(
     varies, gated = terms.draw is not Draw.EXACT, schedule.gate is not None
     asks = measured and (schedule.uses_fractions or terms.paced)
     refusals = {
-        "draws a number of rows that varies from rank to rank; use draw='exact'": varies,
+        f"draws a number of rows that varies from rank to rank; {exactly(strategy)}": varies,
         "opens and shuts its gate on each rank by itself; use a schedule without a gate": gated,
         "scores only examples without a remembered score; use a strategy that scores all or "
         "none": needs.remembers,

@@ -245,7 +245,7 @@ def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     own = length(best.runs)
     upto = own if own.unit == "cost" else f"{queries.cost_of(best.runs):.3g} passes"
     part = "" if length(lowest) == after else f"of up to {upto} "
-    return f"{part}does best after {after}: {ends}"
+    return f"{part}ends lowest after {after}, at {ends}, the number to beat"
 
 
 def _in_time(best: Gain) -> str:

@@ -28,8 +28,7 @@ from selective_backprop.strategies._strategy import Strategy
 FLOOR = 0.1  # the lowest probability of being kept, so that no class vanishes
 MAX_AGE = 10  # epochs for which a loss counts after the one that recorded it
 HOPELESS = 0.05  # examples are dropped if fewer than this share of those like them are learned
-# Trainings on the average example, after its first one, until selection ends. Selection that never
-# ends was worse than plain training in longer runs.
+# Trainings on the average example, after its first, until selection ends; endless, it was worse.
 FADES = 8.0
 # The share skipped above which a stream is scored. An example then costs 2/3 of training on it. On
 # deformed MNIST, 1/3 and 1/2 ended with a higher log-loss, and 0.8 was not reached.
@@ -66,8 +65,7 @@ def auto(*, trim: bool = False, stream: bool = False, schedule: Schedule | None 
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
             Their share is `SelectiveLoader.wrong_labels`, if it is clear (`WrongShare.is_clear`).
-            Use `trim` with label smoothing (of 0.3, say): without, a model learns wrong labels by
-            heart.
+            Use it with label smoothing (of 0.3, say), or a model learns wrong labels by heart.
         stream: whether examples have no index and come once. Each is then scored by a forward pass,
             a third of the cost of training on it, and its error is that of this loss, never raised.
             None is dropped. By default, everything is trained on while two thirds or less of the
@@ -202,8 +200,7 @@ def _limit(losses: Float32[np.ndarray, "lag example"], share: float) -> float:
         return np.inf
     high = before > EVEN
     ascending, back = np.sort(before[high]), np.sort(before[high & low])
-    # For each loss, how many are as high or higher. The first of equal losses counts them all, and
-    # `argmax` finds the first.
+    # For each loss, how many are as high or higher. The first of equal losses counts them all.
     number = np.arange(len(ascending), 0, -1)
     recovered = len(back) - np.searchsorted(back, ascending)
     # One more recovery is assumed, since a share of few examples says little. With 0.05, no example
