@@ -10,7 +10,7 @@ from fixture_loaders import same_tensors
 from fixture_training import Training
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import selective_backprop as sb
 
@@ -32,13 +32,13 @@ def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
 
 class Loop(Training):
     def __init__(
-        self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, shuffle=True, **options
+        self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, shuffle=True, batch=64, **options
     ):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
         loss_fn = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        data = DataLoader(digits(wrong)[0] if data is None else data, 64, shuffle=shuffle)
+        data = DataLoader(digits(wrong)[0] if data is None else data, batch, shuffle=shuffle)
         self.loader = sb.SelectiveLoader(
             data, self.model, loss_fn, strategy, **{"quiet": True} | options
         )
@@ -142,6 +142,15 @@ def test_the_second_epoch_says_it_once_and_the_log_keeps_it(capsys):
     assert set(shares) == {loop.loader.wrong_labels.share}
     Loop(0.0, quiet=False).epoch().epoch()
     assert "look wrong" not in capsys.readouterr().err
+
+
+def test_a_share_of_few_examples_is_not_said(capsys):
+    for examples in (900, 1000):
+        few = Subset(digits(0.4)[0], range(examples))
+        loop = Loop(strategy=sb.auto(), data=few, batch=16, quiet=False).epoch()
+        next(iter(loop.loader))
+        assert loop.loader.wrong_labels.is_clear
+        assert ("look wrong" in capsys.readouterr().err) == (examples == 1000)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])

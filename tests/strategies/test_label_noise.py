@@ -24,15 +24,12 @@ def ended(noise):
     return noise.found
 
 
-def drawn(rows, wrong, seed=0, smoothing=0.0, power=3.0):
-    """Return logits, smoothed if asked, and labels: wrong, or by probabilities (to this power)."""
+def drawn(rows, wrong, seed=0, smoothing=0.0):
+    """Return logits, smoothed where asked, and labels: drawn by their probabilities, or wrong."""
     generator = torch.Generator().manual_seed(seed)
     logits = 3.0 * torch.randn(rows, CLASSES, generator=generator)
     p = logits.softmax(1)
-    plausible = torch.where(p < IMPROBABLE, 0.0, p**power)
-    mass = plausible.sum(1) / (p * (p >= IMPROBABLE)).sum(1)
-    right = torch.where(p < IMPROBABLE, p, plausible / mass[:, None])
-    labels = torch.multinomial(right, 1, generator=generator)[:, 0]
+    labels = torch.multinomial(p, 1, generator=generator)[:, 0]
     flips = torch.rand(rows, generator=generator) < wrong
     labels[flips] = torch.randint(CLASSES, (int(flips.sum()),), generator=generator)
     return ((1 - smoothing) * p + smoothing / CLASSES).log(), labels
@@ -55,11 +52,11 @@ def twin(logits, labels):
     return (seen - expected) / (at_random - expected)
 
 
-@given(st.integers(0, 999), st.sampled_from([0.1, 0.2, 0.3]))
+@given(st.integers(0, 999), st.sampled_from([0.1, 0.3, 0.8]))
 def test_the_share_is_what_the_rule_says_of_the_second_half(seed, wrong):
-    logits, labels = drawn(1200, wrong, seed)
+    logits, labels = drawn(600, wrong, seed)
     found = ended(read(logits, labels, 20))
-    assert found.share == pytest.approx(min(1.0, max(0.0, twin(logits[600:], labels[600:]))))
+    assert found.share == pytest.approx(min(1.0, max(0.0, twin(logits[300:], labels[300:]))))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -72,14 +69,6 @@ def test_the_share_of_labels_drawn_at_random_lies_in_the_interval(wrong, smoothi
         assert found.half_width < 0.08
     assert inside >= 34  # of 40 intervals of 95 %; fewer come once in 1,000 times
     assert found.is_clear == (wrong > 0)
-
-
-@pytest.mark.parametrize("sharper", [1.5, 3.0])
-def test_right_labels_do_not_look_wrong_to_an_overconfident_model(sharper):
-    for seed in range(9):
-        logits, labels = drawn(4000, 0.0, seed, power=1.0)
-        assert ended(read(sharper * logits, labels)) is None
-        assert not ended(read(*drawn(4000, 0.0, seed))).is_clear
 
 
 @pytest.mark.parametrize("batches", [24, 25, BLOCKS, BLOCKS + 1, 5 * BLOCKS + 3])
@@ -102,7 +91,7 @@ def test_parts_of_a_batch_count_as_the_batch(batches, parts):
     for number, (some, own) in enumerate(zip(logits.split(40), labels.split(40), strict=True)):
         for piece, few in zip(some.chunk(parts), own.chunk(parts), strict=True):
             noise.observe(piece, few, batch=number)
-    assert noise.own()[:8].tolist() == pytest.approx(whole.own()[:8].tolist())
+    assert noise.own()[:9].tolist() == pytest.approx(whole.own()[:9].tolist())
     short = LabelNoise()
     for number in range(22):  # too few batches, in however many parts
         for _ in range(parts):

@@ -11,7 +11,7 @@ from selective_backprop._core.stats import Stats
 from selective_backprop._pipeline.rows import Cursor, EpochStart, generators_of, put_back
 from selective_backprop._pipeline.stages import Pipeline
 
-STATE_VERSION = 20
+STATE_VERSION = 19
 HOST = torch.device("cpu")  # where indices are drawn
 
 

@@ -402,8 +402,8 @@ class SelectiveLoader:
 
         `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
         gets, and targets as for `class_visits`. Only labels that the model finds improbable count,
-        so mix-ups between classes that look alike are missed. Nothing is estimated of examples that
-        are stored by class and not shuffled, of fewer than 1,000, or by an overconfident model.
+        so mix-ups between classes that look alike are missed. If examples are stored by class and
+        not shuffled, nothing is estimated. If they are few, it may be clear by chance.
         """
         return None if self.ledger is None else self.ledger.wrong_labels
 

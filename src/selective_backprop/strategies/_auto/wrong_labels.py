@@ -3,14 +3,14 @@
 In the first epoch, the model predicts each label before it trains on it. A label is *improbable*
 if the model gives it a probability below a limit. Three shares of improbable labels are compared:
 the share seen, the share expected of a calibrated model if all labels are right, and the share
-among random labels. They give the share of labels drawn at random, as wrong labels often are:
+among random labels. Together they give the share of labels that were drawn at random, as wrong
+labels often are:
 
     share = (seen - expected) / (random - expected)
 
-An overconfident model, as after too large steps, finds right labels improbable, too. It is also
-wrong about *plausible* labels, those above the limit, more often than it expects. If so, there is
-no estimate. Nor is there one if examples of one class come together: stored by class and not
-shuffled, they meet a model that was last trained on other classes.
+This takes for granted that examples come in random order. If they are stored by class and not
+shuffled, the model was last trained on other classes, and finds right labels improbable. So if
+examples of one class come together, there is no estimate.
 """
 
 import math
@@ -25,11 +25,10 @@ from selective_backprop._memory.ledger import WrongShare
 
 IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves too few to count
 BLOCKS = 256  # of equally many batches, so the second half of the epoch is known to 1/256
-LEAST_ROWS = 500  # with 200 to 400, right labels of MNIST looked wrong in 6 of 36 trials
+LEAST_ROWS = 200  # with fewer, the estimate is too rough
 LEAST_BATCHES = 12  # in the second half; with 8, estimates reached 0.11 with right labels
 LEAST_RANDOM = 0.01  # if a lower share of random labels is improbable, the model knows too little
-MOMENTS = 8  # the numbers that `_moments` returns
-ROUNDING = 1e-6  # of float32, per row; to some rows only one class is plausible
+MOMENTS = 9  # the numbers that `_moments` returns
 GROUP = 32  # at least so many rows are compared pair by pair; smaller batches are put together
 BINS = 64  # of classes; a bin holds several neighbouring ones if there are more than 64
 # If rows that come together are of one class with probability c by chance, and with c plus 5 % of
@@ -46,7 +45,8 @@ class LabelNoise:
     """
 
     def __init__(self) -> None:
-        # Of each block, its first batch's moments, and the classes of its first 32 rows or more.
+        # Of each block, the moments of its first batch, and how many of its first 32 rows or more
+        # are of each class.
         self._sums: Float64[Tensor, "block sum"] | None = None
         self._every = 1  # batches of a block
         self._batches = 0
@@ -77,7 +77,7 @@ class LabelNoise:
         block, place = divmod(self._batches - 1, self._every)
         moments, counts = self._sums[block].split((MOMENTS, BINS))
         if not place:  # the first batch stands for its whole block
-            moments += _moments(*found, smoothing)
+            moments += _moments(*found, smoothing).flatten()
         if place * len(found[1]) < GROUP:
             counts += _count(found[1], found[0].shape[1])
 
@@ -103,12 +103,10 @@ class LabelNoise:
         """The estimate; None before the first epoch is over, or if nothing can be estimated."""
         if self.totals is None or self.ordered:
             return None
-        rows, above, room, missed, surplus, above2, both, room2 = self.totals[:MOMENTS].tolist()
+        rows, above, room, _, above2, both, *_, room2 = self.totals[:MOMENTS].tolist()
         if rows < LEAST_ROWS or room < LEAST_RANDOM * rows:
             return None
         share = above / room
-        if missed - share * surplus > ROUNDING * rows:
-            return None
         # The variance of a ratio of sums, from the residuals `above - share * room` of the rows.
         spread = max(0.0, above2 - 2 * share * both + share**2 * room2)
         return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
@@ -154,30 +152,24 @@ def _pairs(counts: Float64[Tensor, "block bin"]) -> Float64[Tensor, "2"]:
 
 def _moments(
     p: Float[Tensor, "row class"], labels: Tensor, smoothing: float
-) -> Float64[Tensor, " moment"]:
-    """Return the sums over rows of 1, `above`, `room`, `missed`, `surplus`, and three products.
+) -> Float64[Tensor, "moment moment"]:
+    """Return the sums over rows of all products of two of 1, `above` and `room`.
 
-    `above` is seen - expected in the formula of this module, and `room` is random - expected. Of
-    labels that are plausible, `missed` is by how many fewer than expected the model guesses, and
-    `surplus` by how many fewer it would of random labels.
+    `above` is seen - expected in the formula of this module, and `room` is random - expected.
     """
     classes, total = p.shape[1], 1.0
     if smoothing:  # a model learns to spread this much of its probability evenly
         p = (p - smoothing / classes).clamp(min=0.0)
         total = p.sum(1, keepdim=True)
     low = (p < IMPROBABLE * total).to(p.dtype)
-    plausible, known = p * (1 - low), labels.clamp(0, classes - 1)[:, None]
-    plausible = plausible / plausible.sum(1, keepdim=True)
-    own, guessed = low.gather(1, known)[:, 0], plausible.gather(1, known)[:, 0]
+    own = low.gather(1, labels.clamp(0, classes - 1)[:, None])[:, 0]
     expected = ((p * low) / total).sum(1)
     above, room = own - expected, low.sum(1) / classes - expected
-    right = (1 - expected) * plausible.square().sum(1)
     counts = (labels >= 0) & (labels < classes)
-    missed, surplus = right - guessed - above, right - 1 / classes - room
-    columns = [torch.ones_like(above), above, room, missed, surplus]
-    columns += [above * above, above * room, room * room]
+    columns = torch.stack([torch.ones_like(above), above, room]) * counts
     # Outputs of a model that diverged are NaN, and count as nothing.
-    return (torch.stack(columns) * counts).double().nan_to_num().sum(1)
+    columns = columns.double().nan_to_num()
+    return columns @ columns.T
 
 
 def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"], Tensor] | None:
