@@ -4,9 +4,11 @@ It needs the environment that `scripts/frameworks` makes.
 """
 
 import itertools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,15 +46,18 @@ ARMS: dict[str, dict[str, Any] | None] = {
     "prompts rest": {"rest": 0.5},
     "all three": {"refills": 3, "keep": 4, "rest": 0.5},
 }
+SAMPLED = tuple(ARMS)
+ARMS |= {f"replay={count}": {"replay": count} for count in (8, 32)}
+ARMS['mean="trained"'] = {"mean": "trained"}
 # The better of 1e-3 and 2e-3, by the tokens that seed 0 generated. The last two arms have that of
 # "non-zero"; the first two train alike.
-RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
+RATES = dict.fromkeys(SAMPLED, 1e-3) | {"non-zero, 3 refills": 2e-3}
 
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_rollouts")
 def sampled(
     *,
-    arms: tuple[str, ...] = tuple(ARMS),
+    arms: tuple[str, ...] = SAMPLED,
     tasks: tuple[str, ...] = tuple(TASKS),
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5),
     lr: float = 0.0,
@@ -64,8 +69,48 @@ def sampled(
         yield about | until_solved(**about, most=most)
 
 
-def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
-    """Train until the mean reward is `SOLVED`, or `most` updates; seconds leave out evaluation."""
+@case("src/selective_backprop/integrations/_trl")
+def replayed(
+    *,
+    arms: tuple[str, ...] = (*SAMPLED[:2], *tuple(ARMS)[len(SAMPLED) :]),
+    tasks: tuple[str, ...] = tuple(TASKS),
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8),
+    rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3),
+    updates: int = 120,
+) -> Iterator[Row]:
+    """Rewards after so many updates, each arm at the rate whose mean reward is best for seed 0."""
+    tried = list[Row]()
+
+    def run(arm: str, task: str, lr: float, seed: int) -> Row:
+        about = {"arm": arm, "task": task, "lr": lr, "seed": seed}
+        return about | until_solved(**about, most=updates, solved=math.inf, answers=4)
+
+    for task, arm, lr in itertools.product(tasks, arms, rates):
+        tried.append(run(arm, task, lr, 0))
+        yield tried[-1]
+
+    def reached(arm: str, lr: float) -> float:
+        runs = (row for row in tried if (row["arm"], row["lr"]) == (arm, lr))
+        return sum(reward for row in runs for _, reward, *_ in row["curve"])
+
+    for seed, task, arm in itertools.product(seeds, tasks, arms):
+        yield run(arm, task, max(rates, key=partial(reached, arm)), seed)
+
+
+def until_solved(
+    arm: str,
+    task: str,
+    lr: float,
+    seed: int,
+    most: int,
+    solved: float = SOLVED,
+    answers: int = 1,
+) -> Row:
+    """Train until the mean reward is `solved`, or `most` updates; seconds leave out evaluation.
+
+    An evaluation takes so many answers to each prompt. The curve has for each evaluation the tokens
+    generated before it, the mean reward, and the rows and seconds spent on training.
+    """
     from datasets import Dataset
     from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -77,7 +122,7 @@ def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
     if "rest" in options:
         options["rest"] = sb.RestingPrompts(len(prompts), explore=options["rest"], seed=seed)
     spent = {"rows": 0, "passes": 0, "tokens": 0, "evaluating": 0.0}
-    curve: list[tuple[int, float]] = []
+    curve: list[tuple[int, float, int, float]] = []
 
     class Metered(GRPOTrainer if plain else NonzeroGRPOTrainer):  # counts what TRL itself is given
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
@@ -98,15 +143,17 @@ def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
             return found
 
         def evaluate(self, *args: Any, **options: Any) -> Any:
-            started = time.process_time()
+            begun = time.process_time()
+            self.trained = begun - started - spent["evaluating"]
             found = super().evaluate(*args, **options)
-            spent["evaluating"] += time.process_time() - started
+            spent["evaluating"] += time.process_time() - begun
             return found
 
     class Until(TrainerCallback):  # ends training once the task is solved
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
-            curve.append((spent["tokens"], round(metrics["eval_reward"], 4)))
-            control.should_training_stop |= curve[-1][1] >= SOLVED
+            reward = round(metrics["eval_reward"], 4)
+            curve.append((spent["tokens"], reward, spent["rows"], made.trained))
+            control.should_training_stop |= reward >= solved
 
     torch.manual_seed(seed)
     config = GPT2Config(
@@ -126,8 +173,9 @@ def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
                 **{"lr_scheduler_type": "constant", "loss_type": "grpo", "logging_steps": 2},
                 **{"use_cpu": True, "bf16": False, "gradient_checkpointing": False},
                 **{"report_to": "none", "save_strategy": "no", "disable_tqdm": True},
-                **{"eval_strategy": "steps", "eval_steps": 10, "num_generations_eval": 1},
-                **{"per_device_train_batch_size": SIZE, "per_device_eval_batch_size": len(prompts)},
+                **{"eval_strategy": "steps", "eval_steps": 10, "num_generations_eval": answers},
+                per_device_train_batch_size=SIZE,
+                per_device_eval_batch_size=answers * len(prompts),
                 gradient_accumulation_steps=UPDATE // SIZE,
             ),
             train_dataset=data,
