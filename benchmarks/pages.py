@@ -22,6 +22,11 @@ GROUPS = {"rarest": "rarest three", "others": "others"}
 SMALL = ("random", "selective", "recorded", "auto")
 EPOCHS = ("random-backprop", "recorded-sb", "selective-backprop", "pipelined-sb")
 MADE_WRONG = (0.0, 0.05, 0.1, 0.2)
+# Numbers of sampled rollouts: the head of the column, and a factor.
+CPU = {"cpu_seconds": ("CPU s, or more", 1.0)}
+SAMPLED = {"tokens": ("thousands of tokens, or more", 1e-3), **CPU}
+REPLAYED = {"right": ("% right, or more", 100.0), **CPU}
+REPLAYED["right soon"] = ("% right at equal CPU s, or more", 100.0)
 Row = dict[str, Any]
 Rows = list[Row]
 Found = tuple[str, list[str]]
@@ -108,22 +113,27 @@ def epochs(rows: Rows) -> Found:
 
 def rollouts(rows: Rows) -> Found:
     """Show what each way of sampling takes, or how much more than the first way, by task."""
-    rows = sorted(rows, key=lambda row: row["seed"])
-    tasks, arms = each_of(rows, "task"), each_of(rows, "arm")
+    rows = sorted((row for row in rows if row["seed"]), key=lambda row: row["seed"])
+    tasks, arms, shown = each_of(rows, "task"), each_of(rows, "arm"), SAMPLED
+    if rows[0]["case"] == "trl.replayed":
+        shown = REPLAYED
+        for row in rows:
+            (other,) = where(rows, arm="non-zero", task=row["task"], seed=row["seed"])
+            *_, soon = (each[1] for each in row["curve"] if each[3] < other["cpu_seconds"])
+            row |= {"right": row["curve"][-1][1], "right soon": soon}
 
     def cells(arm: str) -> Iterable[str]:
         yield arm
         for task in tasks:
             plain, runs = (where(rows, task=task, arm=each) for each in (arms[0], arm))
             yield mean(runs, "rows")
-            for key, scale in (("tokens", 1e-3), ("cpu_seconds", 1.0)):
-                pairs = zip(runs, plain, strict=True)
-                more = estimate([scale * (a[key] - b[key]) for a, b in pairs])
-                more = with_interval(more, signed=True)
+            for key, (_, scale) in shown.items():
+                more = [scale * (a[key] - b[key]) for a, b in zip(runs, plain, strict=True)]
+                more = with_interval(estimate(more), signed=True)
                 yield mean(runs, key, ".1f", scale) if arm == arms[0] else more
 
-    shown = "rows trained on", "thousands of tokens, or more", "CPU s, or more"
-    heads = " | ".join(["sampling", *(f"{task}: {what}" for task in tasks for what in shown)])
+    what = "rows trained on", *(head for head, _ in shown.values())
+    heads = " | ".join(["sampling", *(f"{task}: {each}" for task in tasks for each in what)])
     solved = f"solved in {sum(run['solved'] for run in rows)} of {len(rows)} runs"
     return f"three digits, {solved} · 95 % intervals", table(heads, map(list, map(cells, arms)))
 

@@ -106,25 +106,23 @@ def rollouts(
     layers: int = 8,
     length: int = 512,
     words: int = 32768,
-    prompts: int = 8,
-    answers: int = 8,
-    micro: int = 8,
+    answers: int = 8,  # to each of as many prompts, and of a micro-batch
     device: str = "cuda",
 ) -> Iterator[Rounds]:
     """A GRPO update on answers with a gradient, or on half of them, against one on all."""
     where = torch.device(device)
     torch.manual_seed(0)
     policy = Policy(width, layers, words).to(where)
-    rows = torch.randint(words, (prompts * answers, length + 1), device=where)
-    rewards = (torch.rand(prompts, answers, device=where) < 0.5).float()
-    rewards[round(NONZERO * prompts) :] = 0.0  # whose answers are all wrong
+    rows = torch.randint(words, (answers * answers, length + 1), device=where)
+    rewards = (torch.rand(answers, answers, device=where) < 0.5).float()
+    rewards[round(NONZERO * answers) :] = 0.0  # whose answers are all wrong
     left_out = sb.NonzeroRows()
     half = torch.autocast(where.type, torch.bfloat16, enabled=where.type == "cuda")
 
     def update(kept: Tensor) -> int:
         advantages = torch.where(kept, rewards - rewards.mean(1, keepdim=True), 0.0).flatten()
         [(batch, _)] = left_out((rows, advantages), kept.flatten())
-        for tokens, advantage in zip(*(part.split(micro) for part in batch), strict=True):
+        for tokens, advantage in zip(*(part.split(answers) for part in batch), strict=True):
             with torch.no_grad(), half:
                 before = policy(tokens)
             with half:

@@ -58,7 +58,9 @@ def teaches(batch):
     return (batch["advantages"].abs() > 1e-3) & (own_tokens([batch]) > 0)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", *slow("dr_grpo", "luspo", "sapo", "dapo", "cispo")])
+@pytest.mark.parametrize(
+    "loss_type", ["grpo", *slow("bnpo", "dr_grpo", "luspo", "sapo", "dapo", "cispo")]
+)
 def test_the_penalty_may_be_of_trained_answers_alone(tmp_path, loss_type):
     text.speaker(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0).save_pretrained(tmp_path)
     options = {"beta": 0.3, "loss_type": loss_type, "tool": use_tool, "learning_rate": 0.05}

@@ -212,7 +212,6 @@ def full(model) -> torch.Tensor:
 
 def sharded(folder: Path, engine: str) -> None:
     """Say how TRL's trainer and ours differ, for some accumulations and sizes of micro-batches."""
-    shards = shard(engine, "GPT2Block")
     import fixture_rollouts as grpo
 
     def reward(completions, **_):  # the second process has nothing but equal rewards
@@ -234,7 +233,20 @@ def sharded(folder: Path, engine: str) -> None:
         rows.append((sum(fewer.rows), sum(plain.rows)))
         say(name, apart < 1e-6, moved > 1e-3, apart, *rows[-1])
 
+    def replayed():  # the second process has nothing to replay
+        options = {"ours": {"replay": 4, "mean": "trained"}, "num_iterations": 1}
+        for size, times in ((4, 4), (1, 8)):
+            each = {"per_device_train_batch_size": size, "gradient_accumulation_steps": times}
+            yield trained(kinds[1], **options, **each)
+
     kinds, before, rows = (grpo.PlainGRPO, grpo.FewerGRPO), full(speaker()), []
+    shards = {}
+    unsharded = [found for _, found in replayed()]
+    shards |= shard(engine, "GPT2Block")
+    for (made, found), whole in zip(replayed(), unsharded, strict=True):
+        apart, moved = (float((found - each).abs().max()) for each in (whole, before))
+        counts = grpo.logged(made, "rollouts/replayed")
+        say(f"replayed{max(made.rows)}", apart < 1e-6, moved > 1e-3, counts[-1] > 0, apart, *counts)
     for size, accumulated in ((4, 1), (4, 2), (4, 4), (1, 1), (1, 2), (1, 4)):
         options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulated}
         tell(f"by{size}times{accumulated}", steps_per_generation=8, **options)

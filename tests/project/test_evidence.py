@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.pages import made_by
+from benchmarks.pages import made_by, rollouts
 from reproductions.auto.results import Results, judged
 
 ROOT = Path(__file__).parents[2]
@@ -179,3 +179,26 @@ def test_what_is_said_of_sampling_rollouts_is_on_record():
     assert "generate more tokens than plain training in two of three tasks" in page
     assert sum(share > 1.3 for share in shares("all three", "tokens")) == 2
     assert all(row["solved"] for row in record)
+
+
+def test_what_is_said_of_replay_is_on_record():
+    page, record = prose("docs/rollouts.md"), bench("trl-replayed")
+
+    def clear(arm, column, rows):
+        """Return the sign by task of a difference from the first arm, or 0 within its interval."""
+        _, (_, _, *lines) = rollouts(rows)
+        found = {name: cells for name, *cells in (line[2:-2].split(" | ") for line in lines)}
+        signs = []
+        for cell in found[arm][column::4]:
+            more, width = (float(part.replace("−", "-")) for part in cell.split(" ± "))
+            signs.append(0 if abs(more) <= width else 1 if more > 0 else -1)
+        return signs
+
+    replays, trained = ("replay=8", "replay=32"), 'mean="trained"'
+    assert '**replay** solves fewer prompts of "sort" than `GRPOTrainer`' in page
+    assert all(clear(arm, 1, record) == [0, -1, 0] for arm in replays)
+    assert 'In equal CPU time, `replay=8` solves more of "reverse" and "add".' in page
+    assert clear("replay=8", 3, record) == [1, 0, 1]
+    assert 'Compared with "non-zero", nothing is clear' in page
+    ours = [row for row in record if row["arm"] != "GRPOTrainer"]
+    assert all(clear(arm, at, ours) == [0] * 3 for arm in (*replays, trained) for at in (1, 3))

@@ -1,5 +1,6 @@
 """Tests and measurements on a GPU: what runs there, and what is demanded of it."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -149,3 +150,17 @@ def test_what_limits_training_is_told_by_the_times_of_the_wall_and_of_the_host(n
     rows = list(measure(found, found.settings | small, rounds=1))
     assert {row["quantity"].rpartition(", ")[2] for row in rows} == {"wall", "host"}
     assert all(row["median"] > 0 for row in rows)
+
+
+# What TRL itself still asks of Transformers.
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+def test_a_model_that_learned_the_tasks_is_updated_alike_by_trl_s_trainer_and_on_fewer_rows():
+    pytest.importorskip("trl")
+    (sized,) = find_cases(["trl.sized"])
+    settings = sized.settings | {"device": "cpu", "seconds": math.inf, "rounds": 1}
+    plain, fewer = measure(sized, settings)
+    assert (plain["arm"], fewer["arm"]) == ("GRPOTrainer", "NonzeroGRPOTrainer")
+    assert 1 / 2 <= fewer["right"] < 1
+    assert 0 < fewer["rows"] < plain["rows"] == 128
+    assert plain["apart"] == 0 < fewer["apart"] < 1e-4
+    assert all(row["updates"] > 0 < row["old log-probabilities"] for row in (plain, fewer))

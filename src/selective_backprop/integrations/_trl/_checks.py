@@ -80,17 +80,14 @@ def check_options(
         raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
     rows = args.per_device_train_batch_size * args.steps_per_generation
-    penalty = trainer.beta and beta_on == "trained"
     together: dict[str, Any] = {"scale_rewards": "batch", "normalize_advantages": True}
     together |= {"multi_objective_aggregation": "normalize_then_sum"}
     refuse(
         {
-            "RLOO adds its KL penalty to the rewards, so all answers need it. Set beta=0.0, or "
-            "leave out beta_on='trained'.": penalty and loss == "rloo",
-            f"loss_type={loss!r} divides by the tokens of a micro-batch, of which keep= and "
-            "beta_on='trained' may leave out all. Set loss_type='dapo' or 'grpo'.": (
-                loss in BY_TOKENS and (keep is not None or penalty)
-            ),
+            "RLOO adds its KL penalty to the rewards, which makes them differ, so no answer can be "
+            "left out. Set beta=0.0.": trainer.beta and beta_on == "trained" and loss == "rloo",
+            f"loss_type={loss!r} divides by the tokens of a micro-batch, of which keep= may leave "
+            "out all. Set loss_type='dapo' or 'grpo'.": loss in BY_TOKENS and keep is not None,
             **{
                 f"{name}={found!r} compares all answers that are generated together, but "
                 f"refills={refills} generates fewer at a time. Set another value, or refills=0.": (

@@ -214,7 +214,7 @@ def regroup(
     size, whole = len(batches[0]["advantages"]), _joined(batches)
     rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
     # The number of tokens in the micro-batch that each completion came from.
-    tokens = [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
+    tokens = [batch["own_tokens"].sum().clamp(min=1).expand(size) for batch in batches]
     whole = complete(take(whole, rows))
     tokens, filled = torch.cat(tokens)[rows], []
     parts = max(least, -(-len(rows) // size))
@@ -223,8 +223,10 @@ def regroup(
         if loss in BY_ROWS:
             batch["loss_scale"] = batch["loss_scale"] * (len(places) / size)
         elif loss in BY_TOKENS:
-            scales = own_tokens(batch).sum().clamp(min=1) / tokens[places]
-            batch["advantages"] = batch["advantages"] * beside(batch["advantages"], scales)
+            # TRL's loss is a mean over the mask, so this gives weights to completions.
+            weights = own_tokens(batch) * (tokens.max() / tokens[places])[:, None]
+            scale = batch["loss_scale"] * weights.sum() / tokens.max()
+            batch |= {"tool_mask": weights, "loss_scale": scale}
         filled.append(_narrow(batch, multiple))
     return [take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
 

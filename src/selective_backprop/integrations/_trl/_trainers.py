@@ -61,7 +61,7 @@ class NonzeroRollouts:
             completions had no gradient lately comes less often. Checkpoints hold this object.
         beta_on: completions with a KL penalty: "all", as in TRL, trains on all if `beta` is not 0.
             "trained" changes the objective: it leaves out completions without an advantage, and
-            their penalty. Not for RLOO, nor for `loss_type="bnpo"`.
+            their penalty. Not for RLOO, whose penalty is a part of the rewards.
         mean: "all" is exact: TRL's loss is a mean over all completions generated together, or over
             their tokens. "trained" multiplies it, to be a mean over those that are trained on.
         replay: number of prompts to remember in each process, the latest whose completions had a
@@ -184,10 +184,11 @@ class NonzeroRollouts:
             total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
             rollouts["num_items_in_batch"] = total
         rollouts["loss_scale"] = self._loss_scale(rollouts)
+        rollouts["own_tokens"] = own_tokens(rollouts).sum(1)
         if self.beta:
-            taught, counted = regrouping.with_gradient(rollouts), own_tokens(rollouts).any(1)
+            taught = regrouping.with_gradient(rollouts)
             rollouts["completion_mask"] = rollouts["completion_mask"] * taught[:, None]
-            left_out = self.accelerator.gather((counted & ~taught).sum()).sum()
+            left_out = self.accelerator.gather(((rollouts["own_tokens"] > 0) & ~taught).sum()).sum()
             self._counts["without_kl"] += int(left_out)
         return rollouts
 
