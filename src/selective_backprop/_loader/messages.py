@@ -70,12 +70,13 @@ class Messages:
                 print(UNPINNED, file=sys.stderr)
         if epoch and self.said == 1:
             self.said, memory = 2, self._pipeline.memory
-            wrong = None if memory is None else memory.ledger.wrong_labels
-            # In 6 of 36 trials with 400 to 800 right labels of MNIST, 7 % and more looked wrong.
-            if wrong is not None and wrong.is_clear and memory.ledger.examples >= 1000:
-                self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
-            if memory is not None and memory.label_noise.ordered:
-                self._say(ORDERED)
+            if memory is not None:
+                wrong = memory.ledger.wrong_labels
+                # In 6 of 36 trials with 400 to 800 right labels of MNIST, 7 % and more looked wrong.
+                if wrong is not None and wrong.is_clear and memory.ledger.examples >= 1000:
+                    self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
+                if memory.label_noise.ordered:
+                    self._say(ORDERED)
 
     def _say(self, text: str) -> None:
         print(f"{self._strategy.name}: {text}", file=sys.stderr)
