@@ -72,7 +72,7 @@ class Messages:
             self.said, memory = 2, self._pipeline.memory
             if memory is not None:
                 wrong = memory.ledger.wrong_labels
-                # In 6 of 36 trials with 400 to 800 right labels of MNIST, 7 % and more looked wrong.
+                # In 6 of 36 trials with 400 to 800 right labels of MNIST, 7 % or more looked wrong.
                 if wrong is not None and wrong.is_clear and memory.ledger.examples >= 1000:
                     self._say(f"{wrong}; sb.guide.audit(loader.ledger).top() lists them")
                 if memory.label_noise.ordered:
