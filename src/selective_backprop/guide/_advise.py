@@ -325,7 +325,7 @@ def advise(
     long = smooths or take == SMOOTHED or epochs is None or epochs > SHORT
     kinds = {
         "labels look wrong": traits.mislabelled and long,
-        # With two classes, it never gained: docs/auto.md.
+        # If one of two classes is rare, it never gained: docs/pays.md.
         "some classes are rare": traits.skewed and (traits.classes or 0) > 2,
     }
     if what := " and ".join(kind for kind, holds in kinds.items() if holds):
