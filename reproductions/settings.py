@@ -23,7 +23,7 @@ EXAMPLES: Mapping[str, int] = _TABLES["examples"]
 STRATEGIES: dict[str, tuple[str, str]] = _TABLES["strategies"]
 SHORTENED: Mapping[str, tuple[float, str]] = _TABLES["shortened"]
 STALE = 3
-AT_COST = ("auto", "easy-skip")  # the paper does not have them: as long as SB's cost allows
+NOT_SB = ("auto", "easy-skip", "infobatch", "ies", "kakurenbo")  # for as long as SB's cost allows
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 _KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
 STYLES = tuple(Style(*look, 2.2 if "dot" in look else 2.0) for look in _TABLES["looks"].items())
@@ -196,7 +196,7 @@ def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
         cost = share * setting.recipe.epochs or cost_of_sb(setting)
     else:
         (label, name), dash = STRATEGIES[key], "dash" if key == "stale-2" else "solid"
-        cost = cost_of_sb(setting) if key in AT_COST else None
+        cost = cost_of_sb(setting) if key in NOT_SB else None
     own: dict[str, Any] = {"kath18": {"rate": setting.kath18_rate}, "stale-2": {"stale": 2}}
     run = plan(setting, name, **own.get(key, {}) | options)
     if rate := setting.learning_rates.get(key):
