@@ -37,7 +37,7 @@ class Diversified(sb.selectors.AbstractSelector):
     def start(self, context):
         def draw(scores, history, stream, features):
             rows, new = features.nan_to_num(0.0, 0.0, 0.0), ones_like(scores)
-            rows = rows / rows.abs().max().clamp(min=1e-30)  # no product overflows
+            rows = rows / rows.abs().mean().clamp(min=1e-30)  # no product overflows
             left, known = rows.sum(0), rows[:0]  # of the sum, outside the span of the rows drawn
             for _ in range(context.quota(len(scores))):  # by chance alone once nothing is left
                 row = multinomial(((rows @ left).abs() + 1e-30) * new, 1, generator=stream)
