@@ -157,7 +157,7 @@ def standing(results: list[Results]) -> Table:
         if jobs:
             counted = [str(verdicts[each]) for each in VERDICTS.values()]
             sure = f"{sides['lower']}, {sides['higher']}"
-            in_time = ", ".join(str(timed[each]) for each in VERDICTS.values())
+            in_time = ", ".join(str(timed[each]) for each in VERDICTS.values()) if timed else "–"
             name = arm.rpartition(":")[2]
             rows.append((name, str(len(jobs)), *counted, sure, ends.replace("-", "−"), in_time))
     rows.sort(key=lambda row: int(row[4]) - int(row[2]))

@@ -155,6 +155,17 @@ def test_what_is_said_of_a_residual_net_is_on_record():
     assert f"smoothing {smoothed:.1f} points above" in page
 
 
+def test_what_is_said_of_rules_of_other_papers_is_on_record():
+    page = prose("docs/rules.md")
+    rows = {row[0]: row[1:] for row in evidence.standing(evidence.results_of("rules")).rows}
+    gaining = {name: row[1] for name, row in rows.items() if row[1] != "0"}
+    assert gaining == {"auto": "3", "recorded-sb": "1", "divbs": "1"}
+    assert rows["divbs"][3] == "4"
+    assert {row[4].partition(",")[0] for row in rows.values()} == {"0"}
+    assert "Only `divbs` gains, in one job, and it loses in four" in page
+    assert "`auto` gains in three jobs and `recorded-sb` in one" in page
+
+
 def test_what_is_said_of_sampling_rollouts_is_on_record():
     page, record = prose("docs/rollouts.md"), bench("trl-sampled")
     tasks = [*dict.fromkeys(row["task"] for row in record)]
