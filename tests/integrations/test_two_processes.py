@@ -176,7 +176,7 @@ def rollouts(folder: Path) -> None:
     say("rollouts", float(weights.sum()), sum(whole.rows), resting, alike)
 
 
-def shard(engine: str, layer: str) -> dict:
+def shard(engine: str, *layers: str) -> dict:
     """Options of a Trainer that shards its model, with this CPU for the GPU it asks for."""
     from accelerate.state import DistributedType, PartialState
 
@@ -186,10 +186,10 @@ def shard(engine: str, layer: str) -> dict:
     PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
     stage = int(engine[-1])
     if engine.startswith("fsdp"):
-        layers = {"transformer_layer_cls_to_wrap": [layer], "sync_module_states": False}
+        wraps = {"transformer_layer_cls_to_wrap": [*layers], "sync_module_states": False}
         # On a CPU, FSDP1 saves a whole state with a segmentation fault.
         saved = f"{'SHARDED' if stage == 1 else 'FULL'}_STATE_DICT"
-        return {"fsdp": True, "fsdp_config": {"version": stage, "state_dict_type": saved, **layers}}
+        return {"fsdp": True, "fsdp_config": {"version": stage, "state_dict_type": saved, **wraps}}
     found = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
     zero = {"zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True}
     zero |= {"gradient_clipping": 0.0} | dict.fromkeys(found, "auto")
@@ -221,15 +221,15 @@ def sharded(folder: Path, engine: str) -> None:
     undropped = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
     speaker = partial(grpo.text.speaker, **undropped, tie_word_embeddings=False)
 
-    def trained(kind, checkpoint=None, **options):
-        options |= {"model": speaker(), "reward": reward, "ddp_backend": "gloo", **shards}
+    def trained(kind, checkpoint=None, model=speaker, **options):
+        options |= {"model": model(), "reward": reward, "ddp_backend": "gloo", **shards}
         made = grpo.prepare(kind, f"{folder}/{kind.__name__}", **options)
         made.train(resume_from_checkpoint=checkpoint and f"{made.args.output_dir}/{checkpoint}")
         return made, full(made.model)
 
     def tell(name, **options):
         (plain, of_all), (fewer, found) = (trained(kind, **options) for kind in kinds)
-        apart, moved = (float((found - each).abs().max()) for each in (of_all, before))
+        apart, moved = (float((found - each).abs().max()) for each in (of_all, fewer.before))
         rows.append((sum(fewer.rows), sum(plain.rows)))
         say(name, apart < 1e-6, moved > 1e-3, apart, *rows[-1])
 
@@ -239,21 +239,28 @@ def sharded(folder: Path, engine: str) -> None:
             each = {"per_device_train_batch_size": size, "gradient_accumulation_steps": times}
             yield trained(kinds[1], **options, **each)
 
-    kinds, before, rows = (grpo.PlainGRPO, grpo.FewerGRPO), full(speaker()), []
+    kinds, rows = (grpo.PlainGRPO, grpo.FewerGRPO), []
     shards = {}
     unsharded = [found for _, found in replayed()]
     shards |= shard(engine, "GPT2Block")
     for (made, found), whole in zip(replayed(), unsharded, strict=True):
-        apart, moved = (float((found - each).abs().max()) for each in (whole, before))
+        apart, moved = (float((found - each).abs().max()) for each in (whole, made.before))
         counts = grpo.logged(made, "rollouts/replayed")
         say(f"replayed{max(made.rows)}", apart < 1e-6, moved > 1e-3, counts[-1] > 0, apart, *counts)
     for size, accumulated in ((4, 1), (4, 2), (4, 4), (1, 1), (1, 2), (1, 4)):
         options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulated}
         tell(f"by{size}times{accumulated}", steps_per_generation=8, **options)
     # FSDP loads no optimizer without a state.
-    saved = {"num_iterations": 1, "optim": "adamw_torch", "adam_epsilon": 1.0}
-    tell("saved", max_steps=2, save_strategy="steps", save_steps=2, **saved)
-    tell("resumed", checkpoint="checkpoint-2", max_steps=4, **saved)
+    saved = {"num_iterations": 1, "optim": "adamw_torch", "adam_epsilon": 1.0, "save_steps": 2}
+    for size, accumulated in ((4, 4), (1, 4), (4, 2)):
+        saved |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": accumulated}
+        tell(f"saved{size}times{accumulated}", max_steps=2, save_strategy="steps", **saved)
+        tell(f"resumed{size}times{accumulated}", checkpoint="checkpoint-2", max_steps=4, **saved)
+    shards |= shard(engine, "CLIPEncoderLayer", "LlamaDecoderLayer")
+    # With FSDP2, TRL 1.16 itself accumulates another gradient of this model's output layer.
+    for times in (1,) if engine == "fsdp2" else (1, 4):
+        options = {"steps_per_generation": 8, "gradient_accumulation_steps": times}
+        tell(f"images{times}", model=grpo.with_images, **options)
     say("rows", sum(kept for kept, _ in rows) < 0.8 * sum(of_all for _, of_all in rows))
 
 

@@ -179,7 +179,8 @@ def warn_of_loss(
         "weighs classes": loss_fn is not None and class_weights(loss_fn) is not None,
     }
     found = [reason for reason, given in why.items() if given]
-    if strategy.selector.terms.confidence and found:
+    needs = strategy.needs
+    if strategy.selector.terms.confidence and found and needs is not None and needs.recordings:
         warn(
             f"{strategy.name} takes exp(-loss) for the probability of the label, but the loss "
             f"{' and '.join(found)}, so learned examples may not look learned: {do}, or record "
