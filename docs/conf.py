@@ -1,10 +1,14 @@
 """How Sphinx builds the site: pages in Markdown, the reference from the docstrings."""
 
+import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import jaxtyping  # noqa: F401  # with it, signatures show shapes
 from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -72,6 +76,30 @@ def link_to_public_name(
     )
 
 
+class Documented(Directive):
+    """Show the docstrings of a module's names, each with an option of autodoc or without.
+
+    They are written as `Name` or `Name[option=value]`.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        module = import_module(self.arguments[0])
+        lines = [f".. currentmodule:: {module.__name__}", ""]
+        words = " ".join(self.content)
+        for name, option, value in re.findall(r"(\w+)(?:\[([\w-]+)=([\w,]+)\])?", words):
+            found = getattr(module, name)
+            kind = "class" if isinstance(found, type) else "function"
+            if kind == "class" and issubclass(found, Exception):
+                kind = "exception"
+            lines += [f".. auto{kind}:: {name}", *([f"   :{option}: {value}"] * bool(option)), ""]
+        held = nodes.Element()
+        self.state.nested_parse(StringList(lines, "reference"), self.content_offset, held)
+        return held.children
+
+
 def draw_pictures(app: Sphinx) -> None:
     """Draw the pictures that the pages show, before these are read."""
     from evidence import draw_figures, draw_pages
@@ -84,5 +112,6 @@ def draw_pictures(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> None:
     """Register what this file adds to Sphinx."""
+    app.add_directive("documented", Documented)
     app.connect("builder-inited", draw_pictures)
     app.connect("missing-reference", link_to_public_name)

@@ -27,7 +27,7 @@ import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
 from reproductions.auto import recovery
-from reproductions.auto.protocol import OURS, STAGES, THINNED
+from reproductions.auto.protocol import OURS, STAGES
 from reproductions.auto.results import VERDICTS, Judged, Results, judged, read_results
 from reproductions.auto.study import (
     adds_up,
@@ -427,7 +427,7 @@ TABLES = {
     "instead": of_stage(instead),
     "adds": of_stage(added),
     "parts": of_stage(of_parts, made_of),
-    "measures": of_stage(measured, partial(measured, arm=THINNED)),
+    "measures": of_stage(measured),
     "streams": lambda folder: table_of(ROOT / folder).to_markdown(),
     "foretells": foretells,
     **OF_BENCHMARKS,

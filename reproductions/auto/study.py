@@ -210,8 +210,8 @@ def made_of(results: Sequence[Results]) -> str:
     runs = pd.concat([tuning, ran])
     missing = sum(each.missing for each in results)
     return escaped(
-        f"{len(ran):,} runs of seeds {seeds_of(sorted({*ran.seed}))}, and {len(tuning):,} "
-        f"that found learning rates; {missing:,} more are missing or diverged. The runs took "
+        f"{len(ran):,} runs with seeds {seeds_of(sorted({*ran.seed}))} are judged. {len(tuning):,} "
+        f"others found the learning rates, and {missing:,} are missing or diverged. The runs took "
         f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
         f"code {listed(dict.fromkeys(runs.code))}."
     )

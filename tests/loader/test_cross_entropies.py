@@ -65,8 +65,9 @@ ENTROPIES = {
 
 def make(targets: Tensor, loss_fn: Any, strategy: sb.Strategy, **options: Any) -> Any:
     torch.manual_seed(3)
-    outputs = 1 if targets.ndim == 1 and isinstance(loss_fn, nn.BCEWithLogitsLoss) else 4
-    model = nn.Sequential(nn.Linear(4, outputs), nn.Flatten(0) if outputs == 1 else nn.Identity())
+    flat = targets.ndim == 1 and isinstance(loss_fn, nn.BCEWithLogitsLoss)
+    outputs = 1 if flat or loss_fn is odds else 4
+    model = nn.Sequential(nn.Linear(4, outputs), nn.Flatten(0) if flat else nn.Identity())
     loader = sb.SelectiveLoader(
         DataLoader(TensorDataset(INPUTS, targets), 8),
         *(model, loss_fn, strategy),

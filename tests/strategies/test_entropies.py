@@ -185,6 +185,16 @@ def masked(outputs, targets):
     return own_of_labels(outputs, targets.nan_to_num(), "none") * ~targets.isnan()
 
 
+def of_tokens(outputs, targets):
+    """A mean over each row's tokens that count, with the classes last."""
+    losses = functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.view_as(targets).sum(1) / (targets != -100).sum(1)
+
+
+def of_next_tokens(outputs, targets):
+    return of_tokens(outputs[:, :-1], targets[:, 1:])
+
+
 @pytest.mark.parametrize(
     ("loss_fn", "outputs", "targets", "warned"),
     [
@@ -195,9 +205,28 @@ def masked(outputs, targets):
         (of_probabilities, OF_FIVE.softmax(1), FIVE, False),
         (functools.partial(functional.cross_entropy, label_smoothing=0.3), OF_FIVE, FIVE, False),
         (nn.CrossEntropyLoss(weight=UNEVEN), OF_FIVE, FIVE, False),
-        # Of what is no number for each class nothing is known.
-        (lambda outputs, targets: outputs[:, 0].abs(), OF_FIVE[:, :1], FIVE * 0, False),
-        (lambda outputs, targets: outputs.abs().sum(1), OF_FIVE, OF_FIVE.softmax(1), False),
+        (lambda *both: entropy(*both).mean(1), OF_FIVE.view(8, 5, 4), FIVE.view(8, 4), False),
+        (of_tokens, OF_FIVE.view(4, 8, 5), FIVE.view(4, 8).where(FIVE.view(4, 8) > 0, -100), False),
+        (of_next_tokens, OF_FIVE.view(4, 8, 5), FIVE.view(4, 8), False),
+        (lambda *both: entropy(*both), OF_FIVE, OF_FIVE.flip(0).softmax(1), False),
+        (lambda *both: own_of_labels(*both, "none").sum(1), OF_FIVE, LABELS, False),
+        (
+            lambda each, yes: own_of_labels(each[:, 0], yes, "none"),
+            OF_FIVE[:, :1],
+            LABELS[:, 0],
+            False,
+        ),
+        (lambda outputs, targets: outputs[:, 0].abs(), OF_FIVE[:, :1], FIVE * 0, True),
+        (lambda outputs, targets: outputs.abs().sum(1), OF_FIVE, OF_FIVE.softmax(1), True),
+        (
+            lambda each, two: two[1] * entropy(each, two[0]),
+            OF_FIVE,
+            (FIVE, OF_FIVE[:, 0] ** 2),
+            True,
+        ),
+        (lambda each, named: entropy(each, named["class"]), OF_FIVE, {"class": FIVE}, True),
+        (lambda each, counts: (each[:, 0] - counts) ** 2, OF_FIVE[:, :1], FIVE, True),
+        (lambda each, yes: own_of_labels(each[:, 1], yes, "none"), OF_FIVE, LABELS[:, 1], True),
         (own_of_labels, OF_FIVE, LABELS, False),
         (own_of_labels, OF_FIVE.bfloat16(), LABELS.long(), False),
         (own_of_labels, OF_FIVE[:, 0], LABELS[:, 0], False),
@@ -220,7 +249,7 @@ def test_what_reads_confidence_from_a_loss_of_ones_own_warns_if_it_is_no_cross_e
     for excess in (False, True):
         average = ExcessLosses() if excess else average_examples
         ExampleLosses(loss_fn, average=average)(nn.Identity(), (outputs, targets))
-        told = ["no cross-entropies of these outputs" in str(each.message) for each in recwarn]
+        told = ["cross-entropies of these outputs" in str(each.message) for each in recwarn]
         assert told == [True] * (warned and excess)
 
 

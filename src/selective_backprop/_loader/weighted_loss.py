@@ -246,7 +246,8 @@ class WeighingLoss:
         losses, batch = self._losses, self._open
         if batch is None:
             raise LossError(
-                f"this loss's own loader handed out no batch. To train, write{TAKE}To evaluate, "
+                "the loader has returned no batch since loader.loss_fn was first read. To train, "
+                f"write{TAKE}To evaluate, "
                 "turn gradients off (torch.no_grad()), or call model.eval()"
             )
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=

@@ -4,6 +4,7 @@ Label smoothing, class weights and soft targets raise the lowest possible loss, 
 how much a loss exceeds it. Losses that cannot be cross-entropies are refused.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from selective_backprop._batches.losses import (
 from selective_backprop._core.errors import LossError, warn
 from selective_backprop._core.types import Float
 
+EXAMINED = 1 << 22  # outputs, or those of one row, with which a loss is compared
 SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
 
 
@@ -133,43 +135,67 @@ def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
 
 
 def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:
-    """Return whether the user's own loss is a cross-entropy of labels; warn if it is none at all.
+    """Return whether the user's own loss is a cross-entropy of labels; warn if it seems to be none.
 
-    Either outputs and losses have the shape of yes-or-no labels. Or outputs are `[row, class, …]`,
-    targets are classes, `[row, …]`, and losses have the shape of either. Others are not judged.
+    Some rows are compared with the cross-entropies of labels, classes or next tokens, each or their
+    sum or mean over a row. Warn, too, of what cannot be compared, such as targets in a dict.
     """
-    if not all(isinstance(each, Tensor) for each in (losses, outputs, targets)):
-        return False
-    labels = losses.shape == outputs.shape == targets.shape
-    several = outputs.ndim > 1 and outputs.shape[1] > 1 and not targets.is_floating_point()
-    classes = several and targets.shape == outputs[:, 0].shape
-    if not labels and not (classes and losses.shape in (targets.shape, outputs.shape)):
-        return False
-    # Outputs are logits or, if the model ends in a sigmoid or softmax, probabilities.
-    given, known = outputs.float(), []
-    if labels:
-        yes = targets.float()
-        kept = ~yes.isnan()  # NaN for unknown labels
-        logits = logsigmoid(given), logsigmoid(-given)
-        for sure, unsure in (logits, (_log(given), _log(1.0 - given))):
-            known.append(-yes * sure - (1.0 - yes) * unsure)
-    elif losses.shape == targets.shape:
-        kept = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
-        hit = targets.where(kept, 0).long().unsqueeze(1)
-        for likely in (given.log_softmax(1), _log(given)):
-            known.append(-likely.gather(1, hit).squeeze(1))
-    rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
-    for entropies in known:
-        if torch.allclose(losses[kept].float(), entropies[kept], rtol=rounding, atol=rounding):
-            return labels
+    given, compared = (losses, outputs, targets), False
+    tensors = all(isinstance(each, Tensor) and each.ndim for each in given)
+    if tensors and len({*map(len, given)}) == 1:
+        rows = max(1, EXAMINED * len(outputs) // max(1, outputs.numel()))
+        losses, outputs, targets = (each.detach()[:rows] for each in given)
+        rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
+        for entropies, kept in _entropies(outputs.float(), targets):
+            compared, forms = True, [(entropies, kept)]
+            if entropies.ndim > 1:
+                total = entropies.where(kept, 0.0).flatten(1).sum(1)
+                count = kept.flatten(1).sum(1)
+                forms += [(total, count > 0), (total / count, count > 0)]
+            for each, known in forms:
+                if losses.numel() == each.numel():
+                    own = losses.float().reshape(each.shape)[known]
+                    if torch.allclose(own, each[known], rtol=rounding, atol=rounding):
+                        return losses.shape == outputs.shape == targets.shape
+    said = "returns no cross-entropies" if compared else "cannot be compared with cross-entropies"
     warn(
-        "the loss function returns no cross-entropies of these outputs and targets, but the "
-        "strategy takes exp(-loss) for the probability of the targets. Pass label smoothing and "
+        f"the loss function {said} of these outputs and targets, but the strategy takes exp(-loss) "
+        "for the probability of the targets. Pass label smoothing and "
         "weights to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss: what they add is not recorded. "
         "With another loss, pass with_selection=True to the loader, train on "
         "(selection.weights * losses).mean(), and call loader.record(selection, cross_entropies)"
     )
     return False
+
+
+def _entropies(outputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield cross-entropies that outputs and targets may mean, `[row, …]`, and which of them count.
+
+    Outputs are logits or, if the model ends in a sigmoid or softmax, probabilities.
+    """
+    if outputs.numel() == targets.numel() and len(outputs) == len(targets):
+        given, yes = outputs.reshape(targets.shape), targets.float()
+        kept = ~yes.isnan()  # NaN for unknown labels
+        if bool(((yes >= 0) & (yes <= 1))[kept].all()):
+            logits = logsigmoid(given), logsigmoid(-given)
+            for sure, unsure in (logits, (_log(given), _log(1.0 - given))):
+                yield -yes * sure - (1.0 - yes) * unsure, kept
+            if given.ndim > 1:  # probabilities of classes
+                for likely in (given.log_softmax(1), _log(given)):
+                    found = -(yes * likely).sum(1)
+                    yield found, kept.all(1)
+    if targets.is_floating_point() or outputs.ndim != targets.ndim + 1:
+        return
+    last = outputs.movedim(-1, 1)  # of tokens, perhaps the next ones
+    pairs = [(outputs, targets), (last, targets)]
+    if targets.ndim > 1:
+        pairs.append((last[:, :, :-1], targets[:, 1:]))
+    for scored, labels in pairs:
+        if scored[:, 0].shape == labels.shape and scored.shape[1] > 1:
+            kept = (labels >= 0) & (labels < scored.shape[1])  # False for ignored positions
+            hit = labels.where(kept, 0).long().unsqueeze(1)
+            for likely in (scored.log_softmax(1), _log(scored)):
+                yield -likely.gather(1, hit).squeeze(1), kept
 
 
 def _log(probabilities: Tensor) -> Tensor:
