@@ -10,7 +10,7 @@ from fixture_loaders import same_tensors
 from fixture_training import Training
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset, WeightedRandomSampler
 
 import selective_backprop as sb
 
@@ -32,13 +32,15 @@ def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
 
 class Loop(Training):
     def __init__(
-        self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, shuffle=True, batch=64, **options
+        self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, batch=64, weight=None, **options
     ):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
-        loss_fn = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        data = DataLoader(digits(wrong)[0] if data is None else data, batch, shuffle=shuffle)
+        loss_fn = nn.CrossEntropyLoss(weight, label_smoothing=smoothing)
+        drawn = {name: options.pop(name) for name in ("shuffle", "sampler") if name in options}
+        drawn = drawn or {"shuffle": True}
+        data = DataLoader(digits(wrong)[0] if data is None else data, batch, **drawn)
         self.loader = sb.SelectiveLoader(
             data, self.model, loss_fn, strategy, **{"quiet": True} | options
         )
@@ -81,6 +83,16 @@ def test_nothing_is_estimated_of_data_stored_by_class_and_the_reason_is_said_onc
         assert said.count("shuffle=True") == (loop is loops[0]) + (loop is loops[1])
         assert "± " not in said
     assert same_tensors(*(loop.model.state_dict() for loop in loops))  # nothing is trimmed
+
+
+@pytest.mark.filterwarnings("ignore:auto undoes")
+def test_nothing_is_estimated_where_classes_are_weighed_or_drawn_unevenly(capsys):
+    share = torch.linspace(0.1, 1, 10)
+    drawn = WeightedRandomSampler(share[digits(0.2)[0].tensors[1]], 3594)
+    for uneven in {"weight": share}, {"sampler": drawn}:
+        loop = Loop(0.2, sb.auto(), 0.0, quiet=False, **uneven).epoch().epoch()
+        assert loop.loader.wrong_labels is None
+    assert "±" not in capsys.readouterr().err
 
 
 def visits(loop):

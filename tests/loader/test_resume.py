@@ -39,6 +39,7 @@ for name, each in SAMPLERS.items():
     CASES[name] = selective(1 / 3), {"sampler": each}
 
 
+@pytest.mark.filterwarnings("ignore:.* undoes a part of what WeightedRandomSampler")
 @pytest.mark.parametrize("name", CASES)
 def test_a_state_saved_after_any_batch_continues_bit_for_bit(name):
     strategy, options = CASES[name]

@@ -116,7 +116,8 @@ def test_auto_undoes_a_part_of_what_a_balanced_sampler_does_as_the_page_says():
     rare, model, seen = (labels == 8).long(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), []
     drawn = WeightedRandomSampler((1 / rare.bincount())[rare], len(rare))
     data = DataLoader(TensorDataset(pixels, rare), 32, sampler=drawn)
-    loader = sb.SelectiveLoader(data, model, nn.CrossEntropyLoss(), sb.auto())
+    with pytest.warns(sb.SelectionWarning, match="auto undoes a part of what WeightedRandom"):
+        loader = sb.SelectiveLoader(data, model, nn.CrossEntropyLoss(), sb.auto())
     optimizer, loss_fn = torch.optim.SGD(model.parameters(), 0.1, 0.9), loader.loss_fn
     for _ in range(6):
         for inputs, targets in loader:

@@ -149,6 +149,12 @@ def warn_of_sampler(setup: Setup) -> None:
             "them, pass DataLoader(data, sampler=DistributedSampler(data)). If each rank has other "
             f"data, join them in one data set: to {strategy.name}, an index is one example"
         )
+    if source.balances and strategy.needs is not None and not strategy.selector.terms.reweights:
+        warn(
+            f"{strategy.name} undoes a part of what WeightedRandomSampler balances: the classes that "
+            "it draws often are learned soon, and are then skipped most. Weigh classes in the loss "
+            "instead (torch.nn.CrossEntropyLoss(weight=…)), or take random_backprop(rate=1 / 2)"
+        )
     how = "draws before loading and "
     if not (_draws_early(strategy) or strategy.subset is not None or remembers):
         # Another sampler may yield single indices, of examples that are batches themselves.

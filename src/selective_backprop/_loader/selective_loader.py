@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from selective_backprop._batches.losses import (
     IGNORED,
     LossFunction,
+    class_weights,
     ignored_label,
     label_smoothing,
     without_ignored,
@@ -148,6 +149,9 @@ class SelectiveLoader:
         self._epochs = Epochs(pipeline, self._state, silent)
         self._thread = threading.get_ident() if strategy.scores else None
         self._ignored, self._smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
+        # Class weights and such a sampler shift the probabilities that the model learns.
+        weighs = loss_fn is not None and class_weights(loss_fn) is not None
+        self._calibrated = not (weighs or setup.source.balances)
 
     @property
     def dataset(self) -> Any:
@@ -392,7 +396,8 @@ class SelectiveLoader:
                 outputs = outputs[0], without_ignored(self._ignored, outputs[1])
         if pipeline.memory is not None:
             policy, epoch = self._setup.nonfinite, max(0, pipeline.cursor.epoch)
-            pipeline.memory.record(selection, losses, policy, epoch, targets, outputs, smoothing)
+            shown = outputs if self._calibrated else None
+            pipeline.memory.record(selection, losses, policy, epoch, targets, shown, smoothing)
         if pipeline.feed is not None:
             pipeline.tally["observed"] += pipeline.feed.take(selection, losses, outputs)
 
@@ -402,8 +407,9 @@ class SelectiveLoader:
 
         `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
         gets, and targets as for `class_visits`. Only labels that the model finds improbable count,
-        so mix-ups between classes that look alike are missed. If examples are stored by class and
-        not shuffled, nothing is estimated. If they are few, it may be clear by chance.
+        so mix-ups between classes that look alike are missed. Nothing is estimated if examples are
+        stored by class and not shuffled, if the loss weighs classes, or if a
+        `WeightedRandomSampler` draws. If examples are few, it may be clear by chance.
         """
         return None if self.ledger is None else self.ledger.wrong_labels
 

@@ -16,6 +16,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 from selective_backprop._core.errors import LoaderError
@@ -94,6 +95,13 @@ class Source:
     @property
     def draws_all(self) -> bool:
         return _draws_once(getattr(self._indices, "sampler", None), self.examples)
+
+    @property
+    def balances(self) -> bool:
+        """Whether some examples are drawn more often than others."""
+        sampler = getattr(self._indices, "sampler", None)
+        uneven = isinstance(sampler, WeightedRandomSampler)
+        return uneven and bool((sampler.weights != sampler.weights[:1]).any())
 
     def is_shared_by(self, ranks: int) -> bool:
         sampler = getattr(self._indices, "sampler", self._indices)

@@ -174,6 +174,9 @@ class GivenLoss:
             self._warned = True
             warn_of_loss(self._strategy, self._loss_fn, advice)
         smoothing = _losses.label_smoothing(self._loss_fn)
+        weighs = self._loss_fn is not None and _losses.class_weights(self._loss_fn) is not None
+        if weighs and loader.ledger is not None:
+            seen = None  # class weights shift probabilities, so nothing is estimated from these
         loader.record(selection, losses, seen, targets=targets, smoothing=smoothing)
 
 
