@@ -112,7 +112,8 @@ def compose(results: Sequence[Results]) -> str:
 def by_job(results: Sequence[Results]) -> Table:
     """Return each job's best plain training and gains, below counts; empty columns are left out."""
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
-    skewed = [each for each in results if each.workload.composition.skew]
+    made = [(each, each.workload.composition) for each in results]
+    skewed = [each for each, data in made if data.skew or data.frequent]
     come = {job.title: job for job in judged(skewed, gain=Results.gain_as_classes_come)}
     rows = list[tuple[str, ...]]()
     for title, each, length in _jobs(results):
