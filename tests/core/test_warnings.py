@@ -83,6 +83,10 @@ def step():
         optimizer.step()
         scheduler.step()  # here
 
+def __iter__():
+    for example in sb.unique_stream(0 for _ in range(100_001)):  # here
+        pass
+
 found = {}
 for name in sys.argv[1:]:
     with warnings.catch_warnings(record=True) as caught:
@@ -92,7 +96,7 @@ for name in sys.argv[1:]:
     found[name] = [(each.filename, each.lineno) for each in ours]
 print(json.dumps(found))
 """
-NAMES = re.findall(r"^def (_?[a-z]\w+)\(\)", PROGRAM, re.MULTILINE)
+NAMES = re.findall(r"^def (_*[a-z]\w+)\(\)", PROGRAM, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,8 @@ class HandedBatch:
             raise LossError(
                 f"the targets, {named}, may be of other rows, of an earlier batch or of other "
                 "data: they are neither the batch's own nor consecutive rows of these. Pass the "
-                "batch's own targets, and evaluate with gradients off (torch.no_grad()) or in eval "
+                "batch's own targets (change labels in the data set or the collate function, not "
+                "in the loop), and evaluate with gradients off (torch.no_grad()) or in eval "
                 f"mode. If your loop fetches batches ahead, {BY_HAND}"
             )
         held = {*map(id, own)}  # a batch may share tensors with earlier ones

@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from selective_backprop._batches.structure import PLAIN
-from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.errors import LoaderError, warn
 from selective_backprop._core.options import check_whole
+
+MANY = 100_000  # copies in a row
 
 
 def unique_stream(examples: Iterable[Any], *, most: int = 10_000_000) -> Dataset[Any]:
@@ -43,11 +45,17 @@ class _UniqueStream(IterableDataset[Any]):
         getattr(self._examples, "set_epoch", int)(epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        recent, earlier = set[int](), set[int]()
+        recent, earlier, copies = set[int](), set[int](), 0
         for example in self._examples:
             found = hash(_contents(example))
-            if found not in recent and found not in earlier:
+            if new := found not in recent and found not in earlier:
                 yield example
+            copies = 0 if new else copies + 1
+            if copies == MANY:
+                warn(
+                    f"unique_stream: the last {MANY:,} examples were copies of earlier ones. If the "
+                    "stream repeats its data without end, nothing new will come: end it after a pass"
+                )
             recent.add(found)  # also a copy, so that what comes often is never forgotten
             if len(recent) >= self._half:
                 recent, earlier = set(), recent
