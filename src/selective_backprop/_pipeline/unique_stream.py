@@ -53,8 +53,9 @@ class _UniqueStream(IterableDataset[Any]):
             copies = 0 if new else copies + 1
             if copies == MANY:
                 warn(
-                    f"unique_stream: the last {MANY:,} examples were copies of earlier ones. If the "
-                    "stream repeats its data without end, nothing new will come: end it after a pass"
+                    f"unique_stream: the last {MANY:,} examples were copies of earlier ones. If "
+                    "the stream repeats itself without end, nothing new will come: end it after a "
+                    "pass"
                 )
             recent.add(found)  # also a copy, so that what comes often is never forgotten
             if len(recent) >= self._half:
