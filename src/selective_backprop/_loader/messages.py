@@ -151,8 +151,8 @@ def warn_of_sampler(setup: Setup) -> None:
         )
     if source.balances and strategy.needs is not None and not strategy.selector.terms.reweights:
         warn(
-            f"{strategy.name} undoes a part of what WeightedRandomSampler balances: classes that it "
-            "draws often are learned soon, and are then skipped most. Weigh classes in the loss "
+            f"{strategy.name} undoes a part of what WeightedRandomSampler balances: classes drawn "
+            "often are learned soon, and are then skipped most. Weigh classes in the loss "
             "instead (torch.nn.CrossEntropyLoss(weight=…)), or take random_backprop(rate=1 / 2)"
         )
     how = "draws before loading and "
