@@ -307,7 +307,8 @@ FIRST = (
     (
         "labels or copies that you doubt",
         "[`find_label_issues`](docs/audit.md), [`find_copies`](docs/copies.md)",
-        "with a fifth of the labels wrong, **{right} % of the labels it names are wrong**, and it "
+        "with a fifth of the labels wrong, **{right} % of the labels it names are wrong** (with a "
+        "tenth, {tenth} %), and it "
         "names {found} % of the wrong ones. It finds all exact copies, and {near} % of shifted "
         "images of 28 pixels or more",
     ),
@@ -362,15 +363,20 @@ def _of_rollouts(folder: str) -> dict[str, str]:
     return {"rows": _span(shares.rows), "cpu": _span(shares.cpu_seconds)}
 
 
-def _of_faults(folder: str) -> dict[str, str]:
-    issues = _rows(folder, "label-issues").query("judged_by == 'the other half'")
+def _issues(folder: str, name: str) -> list[str]:
+    """Return how many of the suspects are wrong, and of the wrong labels suspects."""
+    issues = _rows(folder, name).query("judged_by == 'the other half'")
     ours, named = (issues[key].map(lambda counts: counts["ours"]) for key in ("own", "numbers"))
-    shares = (_span(100 * (ours / of).groupby(issues.data).mean()) for of in (named, issues.wrong))
+    return [_span(100 * (ours / of).groupby(issues.data).mean()) for of in (named, issues.wrong)]
+
+
+def _of_faults(folder: str) -> dict[str, str]:
+    found = dict(zip(("right", "found"), _issues(folder, "label-issues"), strict=True))
+    found["tenth"], _ = _issues(folder, "label-issues-tenth")
     made = _rows(folder, "copies").dropna(subset="made")
     shifted = made.settings.map(lambda settings: "near_copies" in settings)
     near, exact = made[shifted & (made.data != "digits")], made[~shifted]
     assert (exact.recalled == exact.made).all()  # the table says "all"
-    found = dict(zip(("right", "found"), shares, strict=True))
     return found | {"near": _span(100 * near.recalled / near.made)}
 
 
