@@ -106,7 +106,7 @@ def _selection(strategy: Strategy) -> str:
     examples = "everything" if subset is None else f"{len(subset)} examples"
     if terms.keeps_everything:
         return f"trains on {examples}"
-    text = "selects" + (f" {terms.rate:.0%}" if terms.promises else "")
+    text = f"selects {terms.rate:.0%}" if terms.promises else "selects by loss"
     if subset is not None:
         text += f" {'of' if terms.promises else 'among'} {examples}"
     if schedule.gate is not None:
@@ -151,7 +151,7 @@ def warn_of_sampler(setup: Setup) -> None:
         )
     if source.balances and strategy.needs is not None and not strategy.selector.terms.reweights:
         warn(
-            f"{strategy.name} undoes a part of what WeightedRandomSampler balances: the classes that "
+            f"{strategy.name} undoes part of what WeightedRandomSampler balances: the classes that "
             "it draws often are learned soon, and are then skipped most. Weigh classes in the loss "
             "instead (torch.nn.CrossEntropyLoss(weight=…)), or take random_backprop(rate=1 / 2)"
         )
