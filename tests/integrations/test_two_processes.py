@@ -224,6 +224,7 @@ def sharded(folder: Path, engine: str) -> None:
     def trained(kind, checkpoint=None, model=speaker, **options):
         options |= {"model": model(), "reward": reward, "ddp_backend": "gloo", **shards}
         made = grpo.prepare(kind, f"{folder}/{kind.__name__}", **options)
+        made.before = full(made.model)  # ZeRO-3 may have divided it already
         made.train(resume_from_checkpoint=checkpoint and f"{made.args.output_dir}/{checkpoint}")
         return made, full(made.model)
 

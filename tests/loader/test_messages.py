@@ -31,14 +31,19 @@ def line(capsys: pytest.CaptureFixture[str], loader: sb.SelectiveLoader) -> str:
 WEIGHTED = {"with_selection": True}
 HALF = sb.Subset(torch.arange(30), 60)
 CASES = [
-    (sb.auto(), WEIGHTED, "selects from epoch 2 · batches of 4"),
+    (sb.auto(), WEIGHTED, "selects by loss from epoch 2 · batches of 4"),
     (sb.traditional(), {}, "trains on everything · batches of 4"),
+    (sb.infobatch(), {"epochs": 8, **WEIGHTED}, "selects by loss · batches of 4"),
     (sb.pruned(HALF), {}, "trains on 30 examples · batches of 4"),
     (sb.random_backprop(1 / 3), {}, "selects 33% · batches of 4"),
     (sb.random_backprop(1 / 3), {"batch_size": 6}, "selects 33% · batches of 6"),
     (sb.selective_backprop(1 / 3), {}, "selects 33% from epoch 2 · batches of 4"),
     (sb.diet_sb(HALF, rate=1 / 2), {}, "selects 50% of 30 examples from epoch 2 · batches of 4"),
-    (sb.auto().within(HALF), WEIGHTED, "selects among 30 examples from epoch 2 · batches of 4"),
+    (
+        sb.auto().within(HALF),
+        WEIGHTED,
+        "selects by loss among 30 examples from epoch 2 · batches of 4",
+    ),
     (
         sb.selective_backprop(1 / 3, start=0.25),
         {"epochs": 8},

@@ -15,7 +15,7 @@ class Stats:
         epoch: number of the current or last epoch, from 0; -1 before the first epoch.
         candidates: examples that came up for training, loaded or not; each epoch counts them again.
         loaded: examples that were loaded.
-        scored: examples that were scored by a forward pass.
+        scored: examples scored by a forward pass; the first batch always is, to check its losses.
         checked: examples that were also scored exactly, to check an approximate scorer.
         observed: examples whose scores a gate (which decides when to select) took from steps.
         expired: candidates that were scored because their remembered score was too old or missing.

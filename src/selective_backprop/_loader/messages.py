@@ -106,7 +106,7 @@ def _selection(strategy: Strategy) -> str:
     examples = "everything" if subset is None else f"{len(subset)} examples"
     if terms.keeps_everything:
         return f"trains on {examples}"
-    text = "selects" + (f" {terms.rate:.0%}" if terms.promises else "")
+    text = f"selects {terms.rate:.0%}" if terms.promises else "selects by loss"
     if subset is not None:
         text += f" {'of' if terms.promises else 'among'} {examples}"
     if schedule.gate is not None:

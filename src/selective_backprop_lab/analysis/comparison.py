@@ -107,20 +107,20 @@ def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFra
     groups = [own for _, own in runs.groupby(keys)]
     kept = max(groups, key=lambda own: (len(own), own.started.max()))
     usual, problems = options(kept.config.iloc[0]), []
-    for own in groups:
-        if own is kept:
-            continue
+    for own in (each for each in groups if each is not kept):
         others = options(own.config.iloc[0])
         differing = [name for name in {**others, **usual} if others.get(name) != usual.get(name)]
         here, there = (
             ", ".join(f"{name} {each.get(name, 'none')}" for name in differing)
             for each in (others, usual)
         )
-        named = ", ".join(own.run[:_MOST_NAMED])
-        if len(own) > _MOST_NAMED:
-            named += f" and {len(own) - _MOST_NAMED} more"
-        noun = "1 record has" if len(own) == 1 else f"{len(own)} records have"
-        problems.append(f"{noun} {here}, but the others have {there}: {named}.")
+        why = f"with {here} (the others have {there})"
+        if differing == ["strategy.file"]:
+            age = "an older" if own.started.max() < kept.started.max() else "another"
+            why = f"of {age} version of {own.arm.iloc[0]}"
+        named, more = ", ".join(own.run[:_MOST_NAMED]), len(own) - _MOST_NAMED
+        named += f" and {more} more" if more > 0 else ""
+        problems.append(f"{len(own)} record{'s' * (len(own) > 1)} {why}: {named}.")
     return kept, problems
 
 

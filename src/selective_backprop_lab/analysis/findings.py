@@ -12,20 +12,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from selective_backprop_lab.analysis import queries
+from selective_backprop_lab.analysis import estimates, queries
 from selective_backprop_lab.analysis.comparison import CONTROLS, arms, length, lengths, measure_of
-from selective_backprop_lab.analysis.estimates import (
-    ENOUGH_SEEDS,
-    Estimate,
-    Side,
-    holm,
-    seeds_to_find,
-)
 from selective_backprop_lab.analysis.facts import data_words, listed
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.strategies import BOUNDS
 
 _MOST_NAMED = 4
+_LEAST = 2.0  # passes; nobody is advised to train for less, where most strategies still warm up
 _WORST_FIRST = ("loses", "", "open", "level", "gains")
 
 
@@ -35,11 +29,11 @@ class Gain:
 
     runs: pd.DataFrame
     rival: pd.DataFrame  # without rows if no traditional training cost as much as the arm
-    change: Estimate  # final error minus the rival's
-    # Gains, loses, level, open, or "open: try --budget"; empty if too few seeds are shared.
+    change: estimates.Estimate  # final error minus the rival's
+    # Gains, loses, level, open, or "open: try" and what; empty if too few seeds are shared.
     verdict: str = ""
-    # The error of traditional training on its way, and its cost there, if that leaves it open.
-    sooner: tuple[float, float] | None = None
+    # The traditional arm that was lower on its way, its error and cost there; this leaves it open.
+    sooner: tuple[str, float, float] | None = None
     # The same over traditional training with the arm's treatments; None if that is not known.
     adds: "Gain | None" = None
 
@@ -66,7 +60,7 @@ class Gain:
         return with_interval(self.change, signed=True) + verdict
 
     @property
-    def selection(self) -> Estimate:
+    def selection(self) -> estimates.Estimate:
         """What selection changes; with treatments, beyond what these change, if that is known."""
         return (self.adds or self).change
 
@@ -97,7 +91,8 @@ def gains(comparison: pd.DataFrame) -> list[Gain]:
             rival = queries.best_traditional(plain, own) if fair else known[:0]
             found.append((plain, Gain(own, rival, queries.final_difference(own, rival))))
     judged = list[Gain]()
-    for (plain, each), side in zip(found, holm([each.change for _, each in found]), strict=True):
+    sides = estimates.holm([each.change for _, each in found])
+    for (plain, each), side in zip(found, sides, strict=True):
         gain = _judged(plain, each, side)
         if not judged or judged[-1].runs is not gain.runs:
             judged.append(gain)
@@ -106,7 +101,7 @@ def gains(comparison: pd.DataFrame) -> list[Gain]:
     return judged
 
 
-def _judged(plain: pd.DataFrame, gain: Gain, side: Side) -> Gain:
+def _judged(plain: pd.DataFrame, gain: Gain, side: estimates.Side) -> Gain:
     if side in ("unknown", "higher"):
         return replace(gain, verdict="loses" if side == "higher" else "")
     change, rival = gain.change, gain.rival
@@ -114,7 +109,9 @@ def _judged(plain: pd.DataFrame, gain: Gain, side: Side) -> Gain:
     error, cost = queries.lowest_before(plain, gain.runs)
     end = queries.final_error(gain.runs[gain.runs.seed.isin(rival.seed)]).mean
     if error < end - small * (side == "unresolved"):
-        return replace(gain, verdict=f"open: try {_option(cost)}", sooner=(error, cost))
+        arm = rival.arm.iloc[0]
+        advice = f": try {arm} at {_option(cost)}" * (cost >= _LEAST)
+        return replace(gain, verdict=f"open{advice}", sooner=(arm, error, cost))
     within = max(-change.low, change.high) <= small
     return replace(gain, verdict="gains" if side == "lower" else "level" if within else "open")
 
@@ -149,22 +146,21 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
     if why:
         pays, said = "Cannot be said", f"{best.arm} ends at {ends}. {why}"
     elif best.answer == "gains":
-        pays, said = (
-            "Yes",
-            f"{best.arm} gains: it ends at {ends}{_in_time(best)}{_of_others(known, best)}.",
-        )
+        pays, said = "Yes", f"{best.arm} gains: it ends at {ends}{_in_time(best)}"
+        said += f"{_of_others(known, best)}."
     else:
         pays = "No" if all(each.answer == "loses" for each in known) else "Not shown"
         said = f"{best.arm} {_verb(best.verdict)}: it ends at {ends}."
         if len({each.arm for each in judged}) > 1:
             said = "Every strategy loses" if pays == "No" else "By selection, no strategy gains"
-            said += f"; the nearest is {best.arm}, which ends at {ends}."
-        for each in (best, best.adds):
-            if each and each.sooner:
-                error, cost = each.sooner
-                said += f" {each.rival.arm.iloc[0]} was at {error:.2f} after {cost:.2g} passes."
-    alike, plainly = _alike(best), _of_plain(best, plain)
-    text = f"On {data_words(comparison)}, {alike}plain training {plainly}. {said}"
+            said += f"; {_apart(every, best)}the nearest is {best.arm}, which ends at {ends}."
+        for arm, error, cost in _sooner(best):
+            at = f"{arm} was at {error:.2f}{measure_of(comparison).unit} after {cost:.2g} passes"
+            said += f" Midway through a longer run, {at}, below the end of {best.arm}."
+    told = {"Yes": [best.arm], "No": [each.arm for each in known]}.get(pays, [])
+    if losing := [each for each in known if each.answer == "loses" and each.arm not in told]:
+        said += f" {_some([each.label for each in losing])} lose{'s' * (len(losing) == 1)}."
+    text = f"On {data_words(comparison)}, {_alike(best)}{_of_plain(best, plain)}. {said}"
     if apart := [each.label for each in judged if each.rival.empty]:
         text += f" Left out: {_some(apart)}, because no plain training cost as much."
     return Conclusion(pays, text, todo or _next_step(every, best, plain))
@@ -190,19 +186,24 @@ def _best(known: Sequence[Gain]) -> Gain:
     return min(same, key=lambda each: queries.cost_of(each.runs))
 
 
+def _sooner(best: Gain) -> list[tuple[str, float, float]]:
+    return [each.sooner for each in (best, best.adds) if each and each.sooner]
+
+
 def _next_step(judged: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     base, treatments = best.parts
     if treatments and best.adds is None and base != queries.BASELINE:
         alone = f"{queries.BASELINE}+{treatments}"
         return f"add {alone} to --strategies: it shows what {treatments} does without selection."
-    sooner = [each.sooner[1] for each in (best, best.adds) if each and each.sooner]
+    sooner = _sooner(best)
     if not sooner and best.answer == "gains" and length(best.rival) == length(plain[0]):
-        sooner = [queries.cost_of(plain[0]) / 2]
-    if sooner:
-        option = _option(sooner[0])
-        return f"run the same with {option}, then report: plain training may end lower there."
-    seeds = seeds_to_find(best.selection.mean, best.selection, tests(judged))
-    if best.answer == "open" and seeds is not None:
+        sooner = [(queries.BASELINE, 0.0, queries.cost_of(plain[0]) / 2)]
+    for arm, _, cost in sooner:
+        if cost >= _LEAST:  # alone, because more verdicts would all be less sure
+            options = f"--strategies {arm} {_option(cost)}"
+            return f"run the same with {options}, then report: plain training may end lower there."
+    seeds = estimates.seeds_to_find(best.selection.mean, best.selection, tests(judged))
+    if best.answer == "open" and not sooner and seeds is not None:
         return f"run more seeds: --seeds {seeds} would probably show a difference of this size."
     return ""
 
@@ -218,6 +219,12 @@ def _answering(judged: list[Gain]) -> list[Gain]:
     return [each for each in taken if each.parts[0] not in (*CONTROLS, queries.BASELINE)] or taken
 
 
+def _apart(judged: Sequence[Gain], best: Gain) -> str:
+    nearer = [each for each in judged if each.selection.mean < best.selection.mean]
+    controls = dict.fromkeys(each.arm for each in nearer if each.parts[0] in CONTROLS)
+    return f"apart from random choice ({listed(controls)}), " if controls else ""
+
+
 def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
     if not _by_length(comparison, queries.BASELINE):
         why = f"There is no verdict: no run of plain training ({queries.BASELINE}) is finished."
@@ -228,10 +235,10 @@ def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, 
         why = f"There is no verdict: no {queries.BASELINE} run cost as much as a strategy did."
         return why, "give all strategies the same cost, such as --budget 8."
     seeds = max(each.change.seeds for each in judged)
-    if seeds < ENOUGH_SEEDS:
+    if seeds < estimates.ENOUGH_SEEDS:
         shared = f"{seeds or 'no'} shared seed{'' if seeds == 1 else 's'}"
-        why = f"With {shared} there is no verdict; a verdict takes {ENOUGH_SEEDS}."
-        return why, f"run the same with --seeds {ENOUGH_SEEDS}; finished runs are kept."
+        why = f"With {shared} there is no verdict; a verdict takes {estimates.ENOUGH_SEEDS}."
+        return why, f"run the same with --seeds {estimates.ENOUGH_SEEDS}; finished runs are kept."
     if not any(each.verdict for each in judged):
         return "There is no verdict: runs diverged.", "try a lower learning rate, --lr."
     return "", ""
@@ -240,12 +247,12 @@ def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, 
 def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
     ends, after = _error(best.rival), length(best.rival)
     if len(plain) == 1:
-        return f"ends at {ends} after {after}"
+        return f"plain training ends at {ends} after {after}"
     lowest = min(plain, key=lambda own: queries.final_error(own).mean)
     own = length(best.runs)
     upto = own if own.unit == "cost" else f"{queries.cost_of(best.runs):.3g} passes"
     part = "" if length(lowest) == after else f"of up to {upto} "
-    return f"{part}ends lowest after {after}, at {ends}, the number to beat"
+    return f"plain training {part}ends lowest after {after}, at {ends}, the number to beat"
 
 
 def _in_time(best: Gain) -> str:
@@ -256,9 +263,8 @@ def _in_time(best: Gain) -> str:
 def _of_others(known: Sequence[Gain], best: Gain) -> str:
     own = [each for each in known if each.arm == best.arm and each.answer != "gains"]
     text = "".join(f"; after {length(each.runs)} it {_verb(each.answer)}" for each in own)
-    gaining = dict.fromkeys(each.arm for each in known if each.answer == "gains")
-    others = [arm for arm in gaining if arm != best.arm]
-    return text + (f". Others that gain: {_some(others)}" if others else "")
+    gaining = {each.arm: None for each in known if each.answer == "gains" and each.arm != best.arm}
+    return text + (f". Others that gain: {_some([*gaining])}" if gaining else "")
 
 
 def _by_length(comparison: pd.DataFrame, arm: str) -> list[pd.DataFrame]:

@@ -5,15 +5,8 @@ from itertools import pairwise
 
 import pandas as pd
 
-from selective_backprop_lab.analysis import queries
+from selective_backprop_lab.analysis import estimates, queries
 from selective_backprop_lab.analysis.comparison import Measure, arms, length, measure_of
-from selective_backprop_lab.analysis.estimates import (
-    ENOUGH_SEEDS,
-    MOST_SEEDS,
-    detectable,
-    estimate,
-    seeds_to_find,
-)
 from selective_backprop_lab.analysis.facts import headline, listed, notes
 from selective_backprop_lab.analysis.findings import Gain, gains, tests
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
@@ -116,24 +109,24 @@ def _by_class(comparison: pd.DataFrame) -> Columns:
         shown = {**shown, **queries.BINARY_MEASURES}
     return {
         Column(name, expendable=7): lambda runs, measure=measure: with_interval(
-            estimate([*measure(runs)])
+            estimates.estimate([*measure(runs)])
         )
         for name, measure in shown.items()
     }
 
 
 def _power(judged: Sequence[Gain], together: int, measure: Measure) -> str:
-    sizes = [detectable(each.change, together) for each in judged]
+    sizes = [estimates.detectable(each.change, together) for each in judged]
     seeds = [
-        seeds_to_find(0.5 * queries.final_error(each.rival).mean, each.change, together)
+        estimates.seeds_to_find(0.5 * queries.final_error(each.rival).mean, each.change, together)
         for each in judged
     ]
     spread = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (min(sizes), max(sizes))))
-    number = f"over {MOST_SEEDS}" if None in seeds else max(filter(None, seeds))
-    corrected = f", with Holm's correction for {together} verdicts" * (together > 1)
+    number = f"over {estimates.MOST_SEEDS}" if None in seeds else max(filter(None, seeds))
+    corrected = f", depending on the strategy (Holm's correction for {together} verdicts included)"
     return (
-        f"Power: by the strategy, a difference of {spread} {measure.step} gets a verdict in four "
-        f"of five such comparisons{corrected}; a halved {measure.name} would with {number} seeds."
+        f"Power: four of five such comparisons would find a difference of {spread} {measure.step}"
+        f"{corrected * (together > 1)}. {number} seeds would show a halved {measure.name}."
     )
 
 
@@ -144,8 +137,8 @@ def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
     without = [each.label for each in judged if each.rival.empty]
     if 0 < len(without) < len(judged):
         lines.append(f"No gain of {listed(without)}: no {queries.BASELINE} run cost as much.")
-    if any(known.groupby("label").seed.nunique() < ENOUGH_SEEDS):
-        lines.append(f"With fewer than {ENOUGH_SEEDS} seeds there is no interval and no verdict.")
+    if any(known.groupby("label").seed.nunique() < (few := estimates.ENOUGH_SEEDS)):
+        lines.append(f"With fewer than {few} seeds there is no interval and no verdict.")
     if least := queries.resolution(known):
         lines.append(f"One test example is {least:.2g} points; intervals are at least as wide.")
     return [*lines, *notes(comparison)]

@@ -10,11 +10,12 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.cli.options import option
+from selective_backprop_lab.names import is_import_path
 from selective_backprop_lab.records.files import inside, make_folder, replacing, told
 from selective_backprop_lab.records.lines import PACK
 from selective_backprop_lab.records.schema import pack_finished
 
-_THEN = "try your own data (--data module:function) or look at odd labels (audit)."
+_THEN = "try your own data (--data module:function) or ", "look at odd labels (audit)."
 
 
 def report(
@@ -77,7 +78,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
         console.print(note)
     beside = "." if alone else "; beside it are table.md and comparison.png."
     console.print(f"Open {page}{beside}", soft_wrap=True)
-    console.print(f"Next: {todo or _THEN}")
+    console.print("Next:", todo or "".join(_THEN[is_import_path(found.data.iloc[0]) :]))
     return problems
 
 

@@ -52,9 +52,11 @@ def test_different_data_or_models_are_never_compared(key):
 
 
 def test_runs_of_an_edited_rule_the_same_seed_twice_and_no_runs_are_refused():
-    runs = [fixture_run("mine:rule", seed, strategy_file="ab"[seed]) for seed in (0, 1)]
-    with pytest.raises(sb.RecordError, match=r"1 record has strategy\.file b, .*file a"):
-        fixture_comparison(runs)
+    for year, age in ("2031", "another"), ("2020", "an older"):
+        old = fixture_run("mine:rule", strategy_file="a", started=year)
+        new = [fixture_run("mine:rule", seed, strategy_file="b", started="2030") for seed in (0, 1)]
+        with pytest.raises(sb.RecordError, match=f"1 record of {age} version of mine:rule: mine"):
+            fixture_comparison([old, *new])
     with pytest.raises(sb.RecordError, match="both traditional, seed 0"):
         fixture_comparison([fixture_run(), fixture_run()])
     with pytest.raises(sb.RecordError, match="no records"):

@@ -74,6 +74,18 @@ def test_of_several_of_which_none_gains_the_nearest_is_named():
     assert (lost.text.count("loses"), lost.pays) == (1, "No")
 
 
+def test_strategies_that_lose_are_named_and_a_control_that_is_nearer_is_set_apart():
+    level, far = fixture_seeds("other", [4.9, 5.1, 4.9]), fixture_seeds("far", [9.0, 9.1, 8.8])
+    control = fixture_seeds("random-backprop", [4.8, 5.1, 4.9])
+    found = said(TRADITIONAL, control, level, far)
+    assert "; apart from random choice (random-backprop), the nearest is other" in found.text
+    assert found.text.endswith(" far loses.")
+    farther = fixture_seeds("random-backprop", [5.5, 5.6, 5.4])
+    assert "random-backprop" not in said(TRADITIONAL, farther, level, far).text
+    wins, worse = fixture_seeds("other", [4.0, 4.1, 3.8]), fixture_seeds("worse", [9.0, 9.1, 8.8])
+    assert said(TRADITIONAL, wins, worse, far).text.endswith(" far and worse lose.")
+
+
 def test_verdicts_are_given_together_and_more_seeds_are_asked_for_where_that_leaves_one_open():
     near = fixture_seeds("near", [4.0, 4.6, 4.2])  # p is 0.037
     assert verdicts(TRADITIONAL, near) == {"near": "gains"}
@@ -110,6 +122,7 @@ def curves(arm, length, *errors, unit="cost"):
 # As on a table of one's own with 15 % of the labels wrong: plain training learns these later.
 FORGETTING = 6.0, 2.0, 2.6, 3.2, 3.8, 4.2, 4.5, 4.7, 4.8, 4.8
 SAME = [9.0] * 9
+ADVISED = "open: try traditional at --budget 4"
 
 
 @pytest.mark.parametrize("unit", ["cost", "epochs"])
@@ -117,12 +130,22 @@ def test_nothing_gains_while_plain_training_was_lower_on_its_way(unit):
     plain = curves("traditional", 20, *FORGETTING, unit=unit)
     later = curves("auto", 20, *SAME, 2.3, unit=unit)
     found = said(plain, later)
-    assert verdicts(plain, later) == {"auto": "open: try --budget 4"}
+    assert verdicts(plain, later) == {"auto": ADVISED}
     assert found.pays == "Not shown"
-    assert "traditional was at 2.10 after 4 passes." in found.text
-    assert "the same with --budget 4, then report: plain" in found.todo
+    assert "traditional was at 2.10 % after 4 passes, below the end of auto." in found.text
+    assert "the same with --strategies traditional --budget 4, then report: plain" in found.todo
     assert verdicts(plain, curves("auto", 20, *SAME, 1.9, unit=unit)) == {"auto": "gains"}
     assert verdicts(plain, curves("auto", 20, *SAME, 5.9, unit=unit)) == {"auto": "loses"}
+
+
+def test_nobody_is_advised_to_train_for_less_than_two_passes():
+    plain, later = curves("traditional", 9, *FORGETTING), curves("auto", 9, *SAME, 2.3)
+    assert verdicts(plain, later) == {"auto": "open"}
+    found = said(plain, later)
+    assert "traditional was at 2.10 % after 1.8 passes" in found.text
+    assert found.todo == ""
+    shortest = of_length("traditional", [5.0, 5.1, 4.9], 3.9)
+    assert said(shortest, of_length("other", [4.0, 4.1, 3.9], 3.9)).todo == ""
 
 
 def test_the_end_of_plain_training_of_that_length_counts_instead_of_the_curve():
@@ -135,7 +158,7 @@ def test_the_end_of_plain_training_of_that_length_counts_instead_of_the_curve():
 def test_chance_on_the_way_leaves_a_level_arm_level():
     plain = curves("traditional", 20, 9.0, 4.7, *[4.8] * 8)
     assert verdicts(plain, curves("auto", 20, *SAME, 4.8)) == {"auto": "level"}
-    assert verdicts(plain, curves("auto", 20, *SAME, 4.79)) == {"auto": "open: try --budget 4"}
+    assert verdicts(plain, curves("auto", 20, *SAME, 4.79)) == {"auto": ADVISED}
 
 
 def test_what_a_treatment_does_is_told_from_what_selection_adds():

@@ -54,23 +54,25 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-WINS = 4.0, r"other gains: .*−5.00 points", "run the same with --budget 5, then report"
-LOSES = 14.0, r"other loses: .*\+5.00 points", "try your own data (--data module:function)"
+ALONE = "run the same with --strategies traditional --budget 5, then report"
+WINS = "some", 4.0, r"other gains: .*−5.00 points", ALONE
+LOSES = "some", 14.0, r"other loses: .*\+5.00 points", "try your own data (--data module:function)"
+OWN = "some:load", *LOSES[1:3], "look at odd labels (audit)"
 
 
-@pytest.mark.parametrize(("end", "found", "then"), [WINS, LOSES])
+@pytest.mark.parametrize(("data", "end", "found", "then"), [WINS, LOSES, OWN])
 def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next(
-    folder, end, found, then
+    folder, data, end, found, then
 ):
     for arm, error in (("traditional", 9.0), ("other", end)):
         for seed in range(3):
-            config = {"data": "some", "model": "net", "epochs": 5}
+            config = {"data": data, "model": "net", "epochs": 5}
             fixture_record(folder / "two", arm, seed, error=error + seed / 10, config=config)
     outcome = run_command("report two", folder)
     assert outcome.status == 0
     said, _, rest = outcome.out.partition("\n\n")
     words = " ".join(said.split())
-    assert re.match(f"On some, plain training ends at .* {found}", words)
+    assert re.match(f"On {data}, plain training ends at .* {found}", words)
     assert f"\nNext: {then}" in rest[rest.index("Open two/report.html") :]
     assert (folder / "two/table.md").read_text(encoding="utf-8").startswith(words)
 
