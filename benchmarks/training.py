@@ -61,7 +61,7 @@ def train(
             weighed = losses if weights is None else weights[selection.indices] * losses
             (selection.weights * weighed).mean().backward()
             optimizer.step()
-            loader.record(selection, losses)
+            loader.record(selection, losses, targets=())
             see(selection.indices, logits.detach(), epoch, True)
     return model
 

@@ -265,7 +265,7 @@ def auto() -> Iterator[Rounds]:
             losses = row_by_row(ours.model(inputs), targets)
             (selection.weights * losses).mean().backward()
             ours.optimizer.step()
-            loader.record(selection, losses)
+            loader.record(selection, losses, targets=())
 
     for _ in range(3):  # the first keeps everything, the second has one loss of each
         recording()

@@ -43,6 +43,20 @@ def warn_of_loss():
     loader = sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, smooth, sb.auto(), with_selection=True)
     iter(loader)  # here
 
+def record():
+    loader = wrap(sb.auto(), with_selection=True)
+    for _, selection in loader:
+        loader.record(selection, torch.ones(8))  # here
+
+def _compare():
+    numbers, inputs = torch.arange(128), torch.randn(128, 2)
+    first, second = (wrap(sb.auto(), TensorDataset(inputs, (numbers + n) % 2)) for n in (0, 1))
+    for loader in first, second:
+        loss_fn = loader.loss_fn
+        for inputs, targets in loader:
+            loss_fn(MODEL(inputs), targets)  # here
+        second.load_state_dict(first.state_dict())
+
 def _weigh():
     loader = wrap(sb.infobatch(), data=TensorDataset(DATA[:][0], *DATA[:][1:] * 2), epochs=3)
     loss_fn = loader.loss_fn

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -169,6 +170,33 @@ def test_an_epoch_that_could_not_begin_is_the_next_one():
     again.loader.load_state_dict(training.loader.state_dict())
     assert again.loader.next_epoch == 1
     assert again.loader._state.mid_epoch is None
+
+
+@pytest.mark.parametrize("does", ["nothing", "looks", "records"])
+def test_an_epoch_without_a_loss_in_train_mode_is_refused_when_the_next_one_begins(does):
+    training = Training(sb.auto(), examples=60)
+    loss_fn = training.loader.loss_fn
+
+    def epoch(stop: int | None = None) -> list[Any]:
+        found = []
+        for (inputs, targets), selection in islice(training.loader, stop):
+            loss_fn(training.model(inputs), targets)
+            found.append(selection)
+        return found
+
+    epoch()
+    training.model.eval()
+    held = epoch(8 if does == "looks" else None)
+    if does == "records":
+        for selection in held:
+            training.loader.record(selection, torch.rand(len(selection.weights)), targets=())
+    training.model.train()
+    if does == "nothing":
+        assert len(held) > 8
+        with pytest.raises(sb.LossError, match=r"last \d+ batches .* model\.train\(\)"):
+            epoch()
+    assert epoch()
+    assert training.loader.next_epoch == 3
 
 
 def test_an_epoch_that_could_not_be_continued_still_waits_in_the_state():

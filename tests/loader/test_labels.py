@@ -1,6 +1,7 @@
 """What a loader tells of classes and of wrong labels, and what `auto` does about them."""
 
 import re
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -246,18 +247,24 @@ def test_each_class_keeps_its_share_of_visits_within_the_documented_bound(imbala
     assert all(found.visits[c] / found.examples[c] > mean for c in RARE)  # what is rare is hard
 
 
-def test_where_no_class_is_told_none_is_counted(imbalanced):
+def test_one_hot_targets_tell_classes_as_class_numbers_do(imbalanced):
     inputs, targets = imbalanced.tensors
-    squares = TensorDataset(inputs, nn.functional.one_hot(targets, 10).float())
-    assert trained(squares, sb.auto(), 1).class_visits is None
+    encoded = TensorDataset(inputs, one_hot(targets))
+    loaders = [trained(data, sb.auto(), 8) for data in (imbalanced, encoded)]
+    assert loaders[0].class_visits == loaders[1].class_visits
+    assert torch.equal(*(loader.ledger.selected for loader in loaders))
+    assert loaders[1].stats.rate < 0.9
+    assert loaders[1].wrong_labels is None
+
+
+def test_where_no_class_is_told_none_is_counted(imbalanced):
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 
 def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
-    def known(ways):
-        loader = sb.SelectiveLoader(
-            DataLoader(imbalanced, 32), None, None, sb.auto(), with_selection=True, quiet=True
-        )
+    def known(ways, loss_fn=None):
+        options = {"with_selection": True, "quiet": True}
+        loader = sb.SelectiveLoader(DataLoader(imbalanced, 32), None, loss_fn, sb.auto(), **options)
         for (_, targets), selection in loader:
             told = {name: each(targets) for name, each in ways.items()}
             loader.record(selection, torch.ones(len(targets)), **told)
@@ -268,10 +275,34 @@ def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
         {"targets": lambda y: y.byte()},
         {"targets": lambda y: y[:, None]},
         {"outputs": lambda y: (y, y)},
+        {"targets": one_hot},
+        {"targets": lambda y: one_hot(y).half().lerp(torch.tensor(0.1).half(), 0.3)},
+        {"outputs": lambda y: ((y, y), one_hot(y))},
     ):
         assert known(way) == tuple(range(10))
     assert known({"targets": lambda y: y[:, None].expand(-1, 2)}) is None
-    assert known({}) is None
+    several = {"targets": lambda y: one_hot(y).index_fill(0, torch.tensor(0), 1.0)}
+    assert known(several) is None
+    assert known({"targets": one_hot}, nn.BCEWithLogitsLoss()) is None
+    with pytest.warns(sb.SelectionWarning, match="targets=targets"):
+        assert known({}) is None
+
+
+def one_hot(targets):
+    return nn.functional.one_hot(targets, 10).float()
+
+
+def test_other_examples_than_those_of_a_loaded_state_are_warned_of_once():
+    def make(first):
+        return Loop(0.0, sb.auto(), 0.0, Subset(digits(0.0)[0], range(first, first + 500)))
+
+    state = make(0).epoch().loader.state_dict()
+    for first in (0, 500):
+        loop = make(first)
+        loop.loader.load_state_dict(state)
+        with pytest.warns(sb.SelectionWarning, match="random_split") if first else nullcontext():
+            loop.epoch()
+        loop.epoch()
 
 
 def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):

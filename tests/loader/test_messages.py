@@ -109,7 +109,7 @@ def test_a_loader_built_anew_for_each_epoch_is_warned_of_once(recwarn, strategy)
         bare, options = DataLoader(data, batch_size=4), {"epochs": 9, "with_selection": True}
         loader = sb.SelectiveLoader(bare, model, nn.CrossEntropyLoss(), strategy, **options)
         for _, (_, selection) in ((epoch, each) for epoch in range(epochs) for each in loader):
-            loader.record(selection, torch.rand(len(selection.weights)))
+            loader.record(selection, torch.rand(len(selection.weights)), targets=())
 
     for _ in range(3):  # as in cross-validation, in later stages, or in a search
         train(nn.Linear(2, 2))

@@ -91,7 +91,7 @@ def test_an_example_that_comes_up_twice_in_an_epoch_has_one_fate():
         counts = torch.zeros(64)
         for _, selection in selecting:
             counts[selection.indices] += 1
-            selecting.record(selection, 0.3 * torch.rand(len(selection.indices)))
+            selecting.record(selection, 0.3 * torch.rand(len(selection.indices)), targets=())
     waiting = selecting.stats.waiting
     assert (counts == 1).sum() <= waiting
     assert 10 < (counts == 0).sum() < 54

@@ -70,7 +70,7 @@ def test_what_is_drawn_by_remembered_losses_has_a_length_in_every_epoch(name, le
         for _, selection in selecting:
             count += 1
             assert len(selecting) == foreseen
-            selecting.record(selection, 0.7 * torch.rand(len(selection.indices)))
+            selecting.record(selection, 0.7 * torch.rand(len(selection.indices)), targets=())
         assert count == foreseen
         lengths.append(count)
     assert min(lengths) < max(lengths)
@@ -83,7 +83,7 @@ def test_the_length_of_an_epoch_that_is_to_go_on_is_that_of_its_beginning():
     def train(loader, batches):
         for _ in range(batches):
             _, selection = next(epoch)
-            loader.record(selection, torch.rand(len(selection.indices)) ** 6)
+            loader.record(selection, torch.rand(len(selection.indices)) ** 6, targets=())
 
     loader, saves = make(), []
     for _ in range(3):

@@ -188,7 +188,7 @@ def train(strategy, losses):
         before, seen = data.reads.clone(), []
         for (_, numbers), selection in selecting:
             seen += numbers.tolist()
-            selecting.record(selection, known[numbers])
+            selecting.record(selection, known[numbers], targets=())
         assert len(seen) == len(set(seen)) == int((data.reads - before).sum())
     assert selecting.stats.scored == 0
     return set(seen), sampler.passes[-1]

@@ -397,7 +397,10 @@ def _is_mixed(targets: Tensor) -> bool:
     if targets.ndim != 2 or targets.shape[1] < 3 or not targets.shape[0]:
         return False
     values = targets.detach().float()
-    lowest = values.amin(1, keepdim=True)
-    peaks = (values > lowest + SLACK / 100).sum(1)
-    sums_to_one = ((values.sum(1) - 1).abs() < SLACK).all() & (lowest >= 0).all()
-    return bool(sums_to_one & (peaks <= 2).all() & (peaks == 2).any())
+    peaks = (values > values.amin(1, keepdim=True) + SLACK / 100).sum(1)
+    return bool(are_shares(values).all() & (peaks <= 2).all() & (peaks == 2).any())
+
+
+def are_shares(values: Tensor) -> Bool[Tensor, " row"]:
+    """Return which rows of `[row, class]` are distributions over classes."""
+    return ((values.sum(1) - 1).abs() < SLACK) & (values >= 0).all(1)

@@ -144,6 +144,7 @@ class LoaderState:
         pipeline.go_on(stands)
         if pipeline.memory is not None:
             pipeline.memory.close()
+            pipeline.memory.resume()
             if mid_epoch is not None:
                 # Losses recorded in this epoch are used from the next one on.
                 pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, epoch)

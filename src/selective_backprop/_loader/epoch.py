@@ -56,7 +56,7 @@ class Epochs:
         try:
             self.messages.epoch_begins(start.epoch)
             if self.loss is not None:
-                self.loss.close()
+                self.loss.begin()
             if handshake is None:
                 setup = pipeline.setup
                 if find_ranks(setup.process_group, setup.device).size > 1:

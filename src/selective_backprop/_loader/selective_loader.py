@@ -192,7 +192,9 @@ class SelectiveLoader:
         targets is removed: a loss as low as possible is recorded as 0.
 
         Your loss is called unchanged, and nothing is recorded, with gradients off, with the model
-        in eval mode, or if the strategy neither weights nor remembers rows.
+        in eval mode, or if the strategy neither weights nor remembers rows. If this happens for a
+        whole epoch, as after a forgotten `model.train()`, the next one raises a `LossError`, once
+        there were more than 8 such batches.
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
@@ -268,9 +270,9 @@ class SelectiveLoader:
     def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on; None if classes are not known.
 
-        `auto` knows the classes if the targets of `loss_fn` are class indices, or floats of 0 (no)
-        and 1 (yes). Reading this makes the CPU wait for the GPU. With several processes, the
-        running epoch is not yet counted.
+        `auto` knows the classes if the targets of `loss_fn` are class indices, floats of 0 (no) and
+        1 (yes), or distributions over classes, of which the likeliest counts. Reading this makes
+        the CPU wait for the GPU. With several processes, the running epoch is not yet counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -369,8 +371,9 @@ class SelectiveLoader:
             losses: one loss per row of the selection, `[row]`, not multiplied by the row's weight.
             outputs: the pair `(outputs, targets)` of these rows, for `wrong_labels` and `kath18`.
             targets: the targets of these rows, by default those in `outputs`. `auto` reads each
-                example's class from them: a class index, or a float of 0 (no) or 1 (yes). A row has
-                no target if its loss is 0 and its targets are all ignored by `loss_fn`, or NaN.
+                example's class from them, as `class_visits` says, and warns if there are none. A
+                row has no target if its loss is 0 and its targets are all ignored by `loss_fn`, or
+                NaN.
             smoothing: label smoothing of your loss, for `wrong_labels`; by default of `loss_fn`.
 
         Raises:
@@ -406,10 +409,10 @@ class SelectiveLoader:
         """The share of labels that look wrong, with its 95 % interval; None if it is not estimated.
 
         `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
-        gets, and targets as for `class_visits`. Only labels that the model finds improbable count,
-        so mix-ups between classes that look alike are missed. Nothing is estimated if examples are
-        stored by class and not shuffled, if the loss weighs classes, or if a
-        `WeightedRandomSampler` draws. If examples are few, it may be clear by chance.
+        gets, and targets that are class indices, or floats of 0 and 1. Only labels that the model
+        finds improbable count, so mix-ups between classes that look alike are missed. Nothing is
+        estimated if examples are stored by class and not shuffled, if the loss weighs classes, or
+        if a `WeightedRandomSampler` draws. If examples are few, it may be clear by chance.
         """
         return None if self.ledger is None else self.ledger.wrong_labels
 
@@ -428,6 +431,8 @@ class SelectiveLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the result of `state_dict()`; its tensors may be on any device.
+
+        `auto` then warns if more than a tenth of the first examples have another class than before.
 
         Raises:
             ConfigurationError: if the state is damaged, or comes from an incompatible release or a

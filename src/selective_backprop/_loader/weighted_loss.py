@@ -173,11 +173,12 @@ class WeighingLoss:
         confidence: bool = False,
     ) -> None:
         self.given, self.ahead = loss_fn, False
-        self.used = False  # whether a batch was weighted or recorded
+        self.used = False  # whether a batch of this epoch was weighted or recorded
+        self._ever_used = False  # whether one of an earlier epoch was
         self.waiting: deque[HandedBatch] = deque()
         self._open: HandedBatch | None = None
         self._before: deque[HandedBatch] = deque(maxlen=AHEAD)  # of this epoch
-        self._count = 0  # batches that were opened
+        self._count = 0  # batches that were opened since the last epoch with a loss
         average = ExcessLosses() if confidence else average_examples
         self._losses = ExampleLosses(loss_fn, average=average)
         self._record, self._weighs = record, weighs
@@ -205,6 +206,20 @@ class WeighingLoss:
                 self._before.append(before)
             self._open, self._count = opened, self._count + 1
 
+    def begin(self) -> None:
+        """Begin an epoch; refuse it if the last one recorded nothing, but an earlier one did."""
+        self.close()
+        self._ever_used |= self.used
+        count, self.used = 0 if self.used else self._count, False
+        refuses = self._ever_used and count > AHEAD
+        self._count = 0 if refuses else count  # once, so that a notebook may go on
+        if refuses:
+            raise LossError(
+                f"the last {count} batches recorded no loss, so selection would go by older ones: "
+                "loader.loss_fn was not called with gradients on and the model in train mode. Call "
+                "model.train() before each epoch, and evaluate on a loader of its own"
+            )
+
     def close(self) -> None:
         closed, self._open = self._open, None
         self._before.clear()
@@ -212,7 +227,7 @@ class WeighingLoss:
             closed.refuse_partial()
 
     def refuse_if_unused(self) -> None:
-        if self._count > AHEAD and not self.used:
+        if self._count > AHEAD and not (self.used or self._ever_used):
             raise LossError(
                 f"{self._count} batches were taken, but loader.loss_fn was never called with "
                 f"gradients on and the model in train mode. Write{TAKE}If the model computes its "

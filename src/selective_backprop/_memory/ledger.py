@@ -129,6 +129,11 @@ class Column:
         """Whether every example has a score. Waits for the device."""
         return not self.empty and not bool(np.isnan(self.on_host().scores[0]).any())
 
+    def newest(self, indices: RowIndices) -> Float32[Tensor, " row"]:
+        """Return the last scores of some examples, on the scores' device, if it is not `empty`."""
+        scores = self._held["scores"][0]
+        return scores[indices.to(scores.device)]
+
     def observe(self) -> Observations:
         """Return the remembered scores and epochs, as a copy on the host. Waits for the device."""
         scores, epochs = self.on_host()

@@ -7,8 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import check_losses, lacks_target
-from selective_backprop._core.errors import LoaderError, LossError
+from selective_backprop._batches.losses import (
+    IGNORED,
+    OF_LABELS,
+    are_shares,
+    check_losses,
+    lacks_target,
+    name_of,
+)
+from selective_backprop._core.errors import LoaderError, LossError, warn
 from selective_backprop._core.types import NO_TARGET, Float64
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
@@ -23,17 +30,27 @@ from selective_backprop.strategies._auto.entropies import check_entropies
 from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first
+LEAST_COMPARED = 100  # examples whose classes are compared with those of a loaded state
 MOST_RANKED = 2**20  # scores that an epoch ranks against; these fit into a processor's cache
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
-    """Return class indices, `[rows]`; None without one per row. Floats above 0.5 are class 1."""
-    if not isinstance(targets, Tensor) or targets.is_complex():
+    """Return class indices, `[rows]`; None without one per row. Floats above 0.5 are class 1.
+
+    Of distributions over classes, `[row, class]`, the likeliest class counts. If a row is neither
+    this nor NaN, the targets are several labels per row, and all are `IGNORED`.
+    """
+    if not isinstance(targets, Tensor) or targets.is_complex() or targets.is_nested:
         return None
+    targets, soft = targets.detach().as_subclass(Tensor), targets.is_floating_point()
+    if soft and targets.ndim == 2 and targets.shape[0] == rows and targets.shape[1] > 1:
+        values = targets.float()
+        known, bare = are_shares(values), values.isnan().all(1)
+        return values.argmax(1).where(known & (known | bare).all(), IGNORED)
     if tuple(targets.shape) not in ((rows,), (rows, 1)):
         return None
-    targets = targets.detach().as_subclass(Tensor).reshape(rows)
-    return (targets > 0.5).long() if targets.is_floating_point() else targets
+    targets = targets.reshape(rows)
+    return (targets > 0.5).long() if soft else targets
 
 
 class ScoreMemory:
@@ -56,6 +73,13 @@ class ScoreMemory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._asks_classes = self.needs.classes  # until an epoch begins with all classes known
+        # A loss of several labels per row; a batch of which may look like distributions.
+        self._labels = name_of(setup.loss_fn)[0] in OF_LABELS
+        self._warned = False  # that no targets are recorded
+        # After a state was loaded: how many examples have another class than it says, and how many
+        # were compared; the rows that were recorded; and with how many of them the host looks.
+        self._differ: Tensor | None = None
+        self._rows, self._enough = 0, LEAST_COMPARED
         self.epoch_scores: EpochScores | None = None  # of the latest epoch
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
@@ -120,14 +144,51 @@ class ScoreMemory:
         if bare is not None:
             losses = losses.masked_fill(bare, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
-        if self._asks_classes:
-            classes = class_indices(targets, len(losses))
+        if self._asks_classes and targets is None and not self._warned:
+            self._warned = True
+            warn(
+                "losses were recorded without targets, so the strategy does not know the classes, "
+                "and may drop a rare one. Call loader.record(selection, losses, targets=targets)"
+            )
+        if self._asks_classes or self._differ is not None:
+            multi = self._labels and isinstance(targets, Tensor) and targets[:1].numel() > 1
+            classes = None if multi else class_indices(targets, len(losses))
             if classes is not None:
+                self._compare(selection.indices, classes)
                 self.writer.classify(selection.indices, classes)
         if self.needs.classes and epoch == 0 and outputs is not None:
             # Parts of a batch share its memory. Batches that were cut from one do, too.
             batch = self.handed, selection.indices.untyped_storage().data_ptr()
             self.label_noise.observe(*outputs, smoothing, batch)
+
+    def resume(self) -> None:
+        """Compare the classes of the next batches with those of the state that was loaded."""
+        if self.needs.classes and not self.ledger.classes.empty:
+            self._differ, self._rows, self._enough = torch.zeros(2), 0, LEAST_COMPARED
+
+    def _compare(self, indices: Tensor, classes: Tensor) -> None:
+        if self._differ is None:
+            return
+        before = self.ledger.classes.newest(indices)
+        classes = classes.to(before)
+        both = ~before.isnan() & (before != IGNORED) & (classes != IGNORED)
+        counts = torch.stack([(both & (before != classes)).sum(), both.sum()])
+        self._differ, self._rows = self._differ.to(counts) + counts, self._rows + len(classes)
+        if self._rows < self._enough:
+            return
+        self._enough *= 2  # the host waits for a GPU here
+        differ, compared = self._differ.tolist()
+        if compared < LEAST_COMPARED:
+            return
+        self._differ = None
+        if 10 * differ > compared:
+            warn(
+                f"{differ} of {compared} examples have another class than when the state was "
+                "saved: the data set seems to hold other examples, or in another order, so the "
+                "remembered losses are of others. Build the same data set; if it comes from "
+                "random_split, seed the split (generator=torch.Generator().manual_seed(0)). Ignore "
+                "this only if your loop changes targets on purpose, as MixUp does"
+            )
 
     @property
     def noted(self) -> int:

@@ -85,7 +85,7 @@ class Needs:
         depth: how many of each example's last scores must be remembered, at least 1.
         first: whether each example's first recorded loss must be remembered.
         classes: whether it uses each example's class. Classes are known if targets are class
-            indices, or floats of 0 (no) and 1 (yes).
+            indices, floats of 0 (no) and 1 (yes), or distributions over classes (the likeliest).
         rescores: whether examples that an epoch skipped are scored at the end of this epoch.
         model: whether it scores with the model that your loop trains, not with its own model.
         plain_forward: whether each call of `score` runs exactly one forward pass of the whole model

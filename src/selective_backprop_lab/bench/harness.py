@@ -100,12 +100,12 @@ class TimedLoops:
         if records:
             every = sb.Selection(torch.arange(workload.examples), torch.ones(workload.examples))
             # Put the ledger where the losses will be; on the host it would wait for each of them.
-            loader.record(every, torch.rand(workload.examples, device=workload.device))
+            loader.record(every, torch.rand(workload.examples, device=workload.device), targets=())
 
         def epoch() -> Iterator[int]:
             before = loader.stats.scored
             for batch, chosen in loader:
-                note = partial(loader.record, chosen) if records else None
+                note = partial(loader.record, chosen, targets=()) if records else None
                 yield self._step(batch, chosen.weights, note)
             self._scored = loader.stats.scored - before
 

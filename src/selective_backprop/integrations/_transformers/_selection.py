@@ -202,7 +202,7 @@ class TrainerSelection(TrainerCallback):
         # `auto` estimates from predictions how many labels are wrong.
         shown = needs.classes and self._has_classes
         seen = self._read.predictions(outputs, batch) if shown else None
-        more = {"targets": batch.get("labels"), "smoothing": self._smoothing}
+        more = {"targets": batch.get("labels", ()), "smoothing": self._smoothing}
         self._updates.loader.record(selection, rows, seen, **more)
 
     def counts(self) -> dict[str, float]:

@@ -163,7 +163,8 @@ def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:
         "for the probability of the targets. Pass label smoothing and "
         "weights to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss: what they add is not recorded. "
         "With another loss, pass with_selection=True to the loader, train on "
-        "(selection.weights * losses).mean(), and call loader.record(selection, cross_entropies)"
+        "(selection.weights * losses).mean(), and call loader.record(selection, cross_entropies, "
+        "targets=targets)"
     )
     return False
 

@@ -59,8 +59,9 @@ def auto(*, trim: bool = False, stream: bool = False, schedule: Schedule | None 
     There are no extra forward passes, skipped examples are not loaded, and all kept examples have
     the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
     cross-entropies (no label smoothing, no class weights) and targets to `SelectiveLoader.record`.
-    Classes are known if targets are class indices, or floats of 0 and 1. Otherwise all examples
-    count as one class, no error is raised for its class, and `trim` does nothing.
+    Classes are known if targets are class indices, floats of 0 and 1, or distributions over classes
+    such as one-hot targets. Otherwise all examples count as one class, no error is raised for its
+    class, a rare class may be dropped, and `trim` does nothing.
 
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
