@@ -63,61 +63,16 @@ if typing.TYPE_CHECKING:
 
 _LATER = ("experimental", "guide")
 
-__all__ = [
-    "BatchError",
-    "CandidateScheduler",
-    "ConfigurationError",
-    "DataError",
-    "ExampleScores",
-    "Leftovers",
-    "LoaderError",
-    "Log",
-    "LossError",
-    "NonFinite",
-    "NonzeroRows",
-    "RecordError",
-    "RestingPrompts",
-    "Schedule",
-    "ScoreStats",
-    "SelectedLosses",
-    "Selection",
-    "SelectionWarning",
-    "SelectiveBackpropError",
-    "SelectiveLoader",
-    "SelectiveStep",
-    "Stats",
-    "StepStats",
-    "Stopwatch",
-    "Strategy",
-    "Subset",
-    "VarianceGate",
-    "auto",
-    "diet_sb",
-    "easy_skip",
-    "el2n_scores",
-    "example_losses",
-    "in_memory_loader",
-    "infobatch",
-    "informative",
-    "kakurenbo",
-    "kath18",
-    "low_k",
-    "max_variance",
-    "predicted_sb",
-    "proxy_sb",
-    "prune",
-    "pruned",
-    "random_backprop",
-    "random_scored",
-    "recorded_sb",
-    "rho_loss",
-    "selective_backprop",
-    "stale_sb",
-    "tail_sft",
-    "top_k",
-    "traditional",
-    "unique_stream",
-]
+__all__ = ["BatchError", "CandidateScheduler", "ConfigurationError", "DataError", "ExampleScores"]
+__all__ += ["Leftovers", "LoaderError", "Log", "LossError", "NonFinite", "NonzeroRows"]
+__all__ += ["RecordError", "RestingPrompts", "Schedule", "ScoreStats", "SelectedLosses"]
+__all__ += ["Selection", "SelectionWarning", "SelectiveBackpropError", "SelectiveLoader"]
+__all__ += ["SelectiveStep", "Stats", "StepStats", "Stopwatch", "Strategy", "Subset"]
+__all__ += ["VarianceGate", "auto", "diet_sb", "easy_skip", "el2n_scores", "example_losses"]
+__all__ += ["in_memory_loader", "infobatch", "informative", "kakurenbo", "kath18", "low_k"]
+__all__ += ["max_variance", "predicted_sb", "proxy_sb", "prune", "pruned", "random_backprop"]
+__all__ += ["random_scored", "recorded_sb", "rho_loss", "selective_backprop", "stale_sb"]
+__all__ += ["tail_sft", "top_k", "traditional", "unique_stream"]
 
 
 def __getattr__(name: str) -> object:

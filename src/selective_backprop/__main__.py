@@ -5,10 +5,8 @@ from importlib.util import find_spec
 
 from selective_backprop._core.errors import installing
 
-LAB = (  # what the extra installs; looked for first, since some is imported after hours of training
-    *("sklearn", "scipy", "threadpoolctl", "PIL", "typer", "rich", "matplotlib", "jinja2"),
-    "pandas",
-)
+# What the extra installs; looked for first, since some is imported after hours of training.
+LAB = "sklearn", "scipy", "threadpoolctl", "PIL", "typer", "rich", "matplotlib", "jinja2", "pandas"
 
 
 def main() -> int | None:

@@ -218,10 +218,8 @@ def count_rows(
 
 
 def rows_elsewhere(axis: int) -> str:
-    swap = f".transpose(0, {axis})"
-    return (
-        f"If its rows are on axis {axis}, put {swap} of it into the batch and undo it in the model."
-    )
+    swapped = f"If its rows are on axis {axis}, put .transpose(0, {axis}) of it into the batch"
+    return f"{swapped} and undo it in the model."
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:

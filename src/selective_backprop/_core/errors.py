@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from typing import Any
 
 PACKAGE = __name__.partition(".")[0]  # the name of the lab begins with it
 
@@ -36,6 +37,13 @@ class RecordError(SelectiveBackpropError, ValueError):
 
 class SelectionWarning(UserWarning):
     """Something works, but not as well as you asked for."""
+
+
+def refuse(reasons: dict[str, Any]) -> None:
+    """Raise a `ConfigurationError` with the first of the reasons that applies."""
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigurationError(reason)
 
 
 def installing(extra: str) -> str:

@@ -1,7 +1,4 @@
-"""The processes that train together, and what they send one another.
-
-They send once how they were built, and new scores at each training batch.
-"""
+"""The processes that train together, and what they send one another."""
 
 import atexit
 import hashlib

@@ -228,9 +228,7 @@ class IndexSampler:
         return chain(begun, batches)
 
     def _note(self, keys: Keys, count: int) -> None:
-        # as `_digest` does, which would be a call for each batch
-        content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
-        digest, drawn = zlib.crc32(content, self._digest), self._drawn + 1
+        digest, drawn = _digest(self._digest, keys), self._drawn + 1
         self._candidates += count
         self._digest, self._drawn = digest, drawn  # Ctrl-C must not come between the two
 
@@ -311,10 +309,8 @@ def _digest(digest: int, keys: Keys | None) -> int:
 
 def list_keys(indices: Any) -> Keys | None:
     """Return the keys of a batch, integers as an int64 tensor `[row]`; None of a single key."""
-    if isinstance(indices, (Tensor, np.ndarray)):
-        if not indices.ndim:
-            return None
-    elif not isinstance(indices, (list, tuple, range)):
+    listed = isinstance(indices, (list, tuple, range))
+    if not listed and not (isinstance(indices, (Tensor, np.ndarray)) and indices.ndim):
         return None
     try:
         array = np.asarray(indices)
@@ -323,8 +319,7 @@ def list_keys(indices: Any) -> Keys | None:
     if array.ndim != 1 or array.dtype.kind not in "iu":
         return list(indices)
     # A list was copied already. An array belongs to the sampler, which may change it.
-    copied = isinstance(indices, (list, tuple, range))
-    return torch.from_numpy(array.astype(np.int64, copy=not copied))
+    return torch.from_numpy(array.astype(np.int64, copy=not listed))
 
 
 def plain_list(keys: Keys) -> list[Any]:

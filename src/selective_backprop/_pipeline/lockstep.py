@@ -1,12 +1,10 @@
 """All ranks take a training batch at the same step, so that all take equally many.
 
 A rank that holds a batch, or has none left, tells the others so in a message, called a head. All
-ranks decide from the same gathered heads: they yield their batches, or all end the epoch.
-
-No rank can wait for ever. Ranks exchange messages only when an epoch opens, once per step, and when
-all have ended an epoch; the heads say which comes next, and in between no rank waits for another. A
-rank that fails says so at the next exchange. This assumes that all ranks iterate the same loaders
-in the same order, and that the scoring forward pass is no collective, or is run equally often.
+ranks decide from the same heads: they yield their batches, or all end the epoch. Ranks wait for one
+another only when an epoch opens, once per step, and when all have ended an epoch. A rank that fails
+says so at the next exchange, so none waits for ever. This assumes that all ranks iterate the same
+loaders in the same order, and run a scoring forward pass that is a collective equally often.
 
 With `overlaps`, if all ranks have equally many batches in an epoch, a rank yields its batch at once
 and receives the others' heads and scores before the next draw. The choices are the same.

@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from selective_backprop._batches.losses import (
-    LossFunction,
-    average_examples,
-    find_losses,
-    find_outputs,
-)
+from selective_backprop._batches import losses as _losses
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.stopwatch import Stopwatch
@@ -53,22 +48,19 @@ class Progress:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a loader is built from: the arguments of `SelectiveLoader`, checked.
-
-    Each stage builds itself from it. `layout` holds `pad` and `whole`.
-    """
+    """The arguments of `SelectiveLoader`, checked: from these, each stage builds itself."""
 
     source: Source
     strategy: Strategy
     progress: Progress
     model: nn.Module | None
-    loss_fn: LossFunction | None
+    loss_fn: _losses.LossFunction | None
     losses: LossesOf | None
     outputs: OutputsOf | None
     batch_size: int | None
     leftovers: Leftovers
     with_selection: bool
-    layout: Layout
+    layout: Layout  # from `pad` and `whole`
     device: torch.device | None
     seed: int
     nonfinite: NonFinite
@@ -138,14 +130,15 @@ class Setup:
     def context(self) -> Context:
         losses = None
         if self.strategy.scores:
-            average = ExcessLosses() if self.terms.confidence else average_examples
-            losses = find_losses(self.loss_fn, self.losses, self.outputs, average=average)
+            average = ExcessLosses() if self.terms.confidence else _losses.average_examples
+            given = self.loss_fn, self.losses, self.outputs
+            losses = _losses.find_losses(*given, average=average)
         return Context(
             batch_size=self.shape.batch_size or 1,
             window=self.shape.window,
             model=self.model,
             losses=losses,
-            outputs=find_outputs(self.losses, self.outputs),
+            outputs=_losses.find_outputs(self.losses, self.outputs),
             device=self.device,
             examples=self.source.examples,
             rate=self.terms.rate,

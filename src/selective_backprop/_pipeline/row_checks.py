@@ -7,16 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from selective_backprop._batches.structure import (
-    BEFORE_LOADING,
-    SIGNED,
-    Layout,
-    are_equal,
-    name_of,
-    named_leaves,
-    row_count,
-    rows_elsewhere,
-)
+from selective_backprop._batches import structure
+from selective_backprop._batches.structure import BEFORE_LOADING, Layout, name_of, named_leaves
 from selective_backprop._core.errors import BatchError, warn
 from selective_backprop._pipeline.rows import kept_streams
 
@@ -92,7 +84,7 @@ def _has_row(path: str, whole: Any, alone: Any, place: int, examples: int) -> bo
 
     `alone` is the leaf in a batch of one of the examples only, which is row `place` of `whole`.
     """
-    found, rows = row_count(path, whole), row_count(path, alone)
+    found, rows = structure.row_count(path, whole), structure.row_count(path, alone)
     if found is None or rows is None or getattr(whole, "ndim", 1) != getattr(alone, "ndim", 1):
         return False  # such as after `squeeze()`, which leaves an example alone without rows
     if (found, rows) != (examples, 1):
@@ -117,8 +109,8 @@ def _refuse(path: str, whole: Any, alone: Any, examples: int) -> NoReturn:
     shapes = [each.shape for each in (alone, whole) if not isinstance(each, (list, tuple))]
     axes = [axis for axis, size in enumerate(zip(*shapes, strict=True)) if size == (1, examples)]
     if axes:
-        advice = rows_elsewhere(axes[0])
-    elif are_equal(whole, alone):
+        advice = structure.rows_elsewhere(axes[0])
+    elif structure.are_equal(whole, alone):
         advice = f"If it is the same in every batch, pass whole={{{path!r}}}."
     else:
         advice = (
@@ -167,7 +159,7 @@ def _find(row: Tensor, rows: Tensor) -> Tensor:
 def _as_tensor(leaf: Any) -> Tensor | None:
     """Return a plain tensor on the CPU; None for other leaves, and without rows."""
     plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
-    if not plain or not leaf.ndim or leaf.dtype in SIGNED:
+    if not plain or not leaf.ndim or leaf.dtype in structure.SIGNED:
         return None
     return leaf.detach().as_subclass(Tensor).cpu()
 
@@ -182,8 +174,8 @@ def warn_of_axes(
         if count > 1 and leaf.shape[:2] == (count, count):
             warn(
                 f"{name_of(path)} has {count} entries on each of its first two axes, and rows "
-                f"are taken from axis 0. {rows_elsewhere(1)} If it holds pairs of rows, compute it "
-                "in your loop"
+                f"are taken from axis 0. {structure.rows_elsewhere(1)} If it holds pairs of rows, "
+                "compute it in your loop"
             )
         elif leaf.ndim == 1 and leaf.dtype in INTEGERS and _may_be_places(leaf.tolist()):
             warn(

@@ -196,7 +196,9 @@ class SelectionBuffer:
             found = [ones(each.count) if each.weights is None else each.weights for each in pieces]
             weights = torch.cat(found)
         batches = [*map(BATCH, pieces)]
-        batch = torch.cat(batches) if _joins_keys(batches) else join_rows(batches, self._layout)
+        keys = all(map(is_keys, batches)) and batches[0].device.type == "cpu"
+        alike = keys and len({(each.dtype, each.device) for each in batches}) == 1
+        batch = torch.cat(batches) if alike else join_rows(batches, self._layout)
         indices = _join_column([*map(INDICES, pieces)])
         return Rows(batch, sum(map(COUNT, pieces)), indices, weights=weights)
 
@@ -220,11 +222,6 @@ def draw_scores(
     else:
         others = threshold(others, NO_TARGET, 0.0)  # turns `NO_TARGET` into 0
     return others.where(lacking, scores)
-
-
-def _joins_keys(batches: list[Any]) -> bool:
-    plain = all(map(is_keys, batches)) and batches[0].device.type == "cpu"
-    return plain and len({(each.dtype, each.device) for each in batches}) == 1
 
 
 def _join_column(

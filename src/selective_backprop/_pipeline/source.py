@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils import data
+from torch.utils.data import BatchSampler, DataLoader
 
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._pipeline.in_memory import gathers
@@ -82,7 +74,7 @@ class Source:
         sampler = batches.sampler if type(batches) is BatchSampler else None
         if _draws_once(sampler, len(mask)):
             kept = mask
-        elif type(sampler) is SubsetRandomSampler and self.subset is None:
+        elif type(sampler) is data.SubsetRandomSampler and self.subset is None:
             kept = mask[np.asarray(sampler.indices)]
         else:
             return None
@@ -100,12 +92,12 @@ class Source:
     def balances(self) -> bool:
         """Whether some examples are drawn more often than others."""
         sampler = getattr(self._indices, "sampler", None)
-        uneven = isinstance(sampler, WeightedRandomSampler)
+        uneven = isinstance(sampler, data.WeightedRandomSampler)
         return uneven and bool((sampler.weights != sampler.weights[:1]).any())
 
     def is_shared_by(self, ranks: int) -> bool:
         sampler = getattr(self._indices, "sampler", self._indices)
-        return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
+        return type(sampler) is data.DistributedSampler and sampler.num_replicas == ranks
 
     def set_epoch(self, epoch: int) -> None:
         loader, batches = self.loader, self.loader.batch_sampler
@@ -199,7 +191,7 @@ class KeptBatches:
 
 
 def _draws_once(sampler: Any, examples: int | None) -> bool:
-    own = type(sampler) in (RandomSampler, SequentialSampler)
+    own = type(sampler) in (data.RandomSampler, data.SequentialSampler)
     return own and not getattr(sampler, "replacement", False) and count_items(sampler) == examples
 
 
@@ -241,11 +233,11 @@ def open_source(loader: Any) -> Source:
             "set of examples, write DataLoader(data_set, batch_size=32, shuffle=True). Around one "
             "that yields batches, write DataLoader(iterable_data_set, batch_size=None)."
         )
-    stream = isinstance(loader.dataset, IterableDataset)
+    stream = isinstance(loader.dataset, data.IterableDataset)
     attribute = "sampler" if loader.batch_sampler is None else "batch_sampler"
     sampler = getattr(loader, attribute)
     # Another sampler may yield lists of indices; the first batch tells.
-    listed = type(sampler) not in (RandomSampler, SequentialSampler)
+    listed = type(sampler) not in (data.RandomSampler, data.SequentialSampler)
     # Batches that arrive out of order cannot be paired with their indices first in, first out.
     ordered = getattr(loader, "in_order", True) or loader.num_workers == 0
     size = loader.batch_size or getattr(sampler, "batch_size", None)

@@ -7,14 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from selective_backprop._batches import structure
 from selective_backprop._batches.serialization import on_device, seal, unseal
-from selective_backprop._batches.structure import (
-    Layout,
-    check_layout,
-    count_rows,
-    join_rows,
-    list_tensors,
-)
+from selective_backprop._batches.structure import Layout, join_rows, list_tensors
 from selective_backprop._core.errors import BatchError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
 from selective_backprop._core.saved_state import Saved
@@ -85,9 +80,9 @@ class NonzeroRows:
             batch that it came from: one pair, or with `backfill` one for each full batch, so often
             none, and all weights are 1. Other batches are a `BatchError`, values a `LossError`.
         """
-        count = count_rows(batch, self._layout)
+        count = structure.count_rows(batch, self._layout)
         if not self._knows_layout:
-            check_layout(batch, self._layout)
+            structure.check_layout(batch, self._layout)
             self._knows_layout = True
         if any(tensor.requires_grad for tensor in list_tensors(batch)):
             raise BatchError(

@@ -120,7 +120,7 @@ class Schedule:
 
     def selects(self, epoch: int, progress: float | None) -> bool:
         """Return whether to select now, gate aside; `progress` is the fraction of training done."""
-        if epoch < self.warmup_epochs or (self.start == 0.0 and self.end == 1.0):
+        if epoch < self.warmup_epochs or not self.uses_fractions:
             return epoch >= self.warmup_epochs
         return progress is not None and self.start <= progress < self.end
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from selective_backprop._batches.losses import LossFunction, check_losses, find_losses, find_outputs
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout, check_layout, count_rows
-from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
+from selective_backprop._core.errors import LoaderError, LossError, refuse
 from selective_backprop._core.options import check_instance, check_paths, choose, find_device
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
@@ -336,6 +336,4 @@ def _check_fit(strategy: Strategy) -> None:
         f"has {strategy.schedule!r}, but a step knows of no epochs: pass it {always}, or use "
         "SelectiveLoader": strategy.schedule != Schedule(),
     }
-    for problem, found in problems.items():
-        if found:
-            raise ConfigurationError(f"{strategy.name} {problem}")
+    refuse({f"{strategy.name} {problem}": found for problem, found in problems.items()})

@@ -32,7 +32,7 @@ from selective_backprop._batches import structure
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.serialization import seal, unseal
 from selective_backprop._batches.structure import map_tensors, move_batch
-from selective_backprop._core.errors import installing, warn
+from selective_backprop._core.errors import installing, refuse, warn
 from selective_backprop._core.files import replacing
 from selective_backprop._core.isolation import RandomStreams, kept_random_streams
 from selective_backprop._core.options import Padding, check_pad, check_whole, choose
@@ -46,11 +46,8 @@ from selective_backprop._pipeline.rows import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
 from selective_backprop._rollouts.rewards import check_band
 from selective_backprop.scorers._abstract import scorer_parts
-from selective_backprop.strategies._auto.entropies import (
-    ExcessLosses,
-    check_entropies,
-    excess_losses,
-)
+from selective_backprop.strategies._auto import entropies
+from selective_backprop.strategies._auto.entropies import check_entropies
 from selective_backprop.strategies._strategy import (
     check_loss,
     check_strategy,
@@ -59,12 +56,12 @@ from selective_backprop.strategies._strategy import (
 
 # What is defined below; values, and what changes them; what refuses a wrong value; what finds one.
 __all__ = ["GivenLoss", "StateFile", "check_options", "deal_out", "drawing", "first_batch"]
-__all__ += ["join_rows", "known_length", "read_streams", "refuse", "require", "save_streams"]
+__all__ += ["join_rows", "known_length", "read_streams", "require", "save_streams"]
 __all__ += ["unpack_selected"]
 __all__ += ["NO_TARGET", "Padding", "Saved", "WeighingLoss", "kept_random_streams", "map_tensors"]
 __all__ += ["move_batch", "seal", "unseal", "warn"]
 __all__ += ["check_band", "check_entropies", "check_loss", "check_losses", "check_strategy"]
-__all__ += ["check_whole", "has_collective_forward", "open_source"]
+__all__ += ["check_whole", "has_collective_forward", "open_source", "refuse"]
 __all__ += ["end_of", "find_ranks", "scorer_parts"]
 
 CPU = torch.device("cpu")
@@ -91,13 +88,6 @@ def require(framework: str, needed: str) -> None:
         raise sb.ConfigurationError(
             f"{framework} {found} is installed, but its adapter needs {needed} or newer. {advice}"
         )
-
-
-def refuse(reasons: Mapping[str, Any]) -> None:
-    """Raise a `ConfigurationError` with the first of the reasons that applies."""
-    for reason, applies in reasons.items():
-        if applies:
-            raise sb.ConfigurationError(reason)
 
 
 def check_options(
@@ -148,7 +138,7 @@ class GivenLoss:
         self._excess = strategy.selector.terms.confidence
         self.outputs, self.losses = _losses.find_outputs(losses, None), None
         if loss_fn is not None or losses is not None:
-            average = ExcessLosses() if self._excess else _losses.average_examples
+            average = entropies.ExcessLosses() if self._excess else _losses.average_examples
             self.losses = _losses.find_losses(loss_fn, losses, None, average=average)
 
     def record(
@@ -169,7 +159,7 @@ class GivenLoss:
         if outputs is not None:
             seen = outputs.detach(), targets
             if self._loss_fn is not None and self._excess:
-                losses = excess_losses(self._loss_fn, losses, *seen)
+                losses = entropies.excess_losses(self._loss_fn, losses, *seen)
         elif not self._warned:
             self._warned = True
             warn_of_loss(self._strategy, self._loss_fn, advice)

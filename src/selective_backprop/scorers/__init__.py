@@ -14,27 +14,7 @@ from selective_backprop.scorers._predictors import AbstractPredictor, Average, G
 from selective_backprop.scorers._remembered import AbstractMemoryScorer, Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 
-__all__ = [
-    "AbstractMemoryScorer",
-    "AbstractPredictor",
-    "AbstractScorer",
-    "Agreement",
-    "Average",
-    "ClassVisits",
-    "Context",
-    "Delegating",
-    "Excess",
-    "Forward",
-    "GaussianProcess",
-    "Ledger",
-    "Measure",
-    "Needs",
-    "Observations",
-    "Predicted",
-    "Proxy",
-    "Recorded",
-    "ReferenceLosses",
-    "RunningScorer",
-    "Stale",
-    "WrongShare",
-]
+__all__ = ["AbstractMemoryScorer", "AbstractPredictor", "AbstractScorer", "Agreement", "Average"]
+__all__ += ["ClassVisits", "Context", "Delegating", "Excess", "Forward", "GaussianProcess"]
+__all__ += ["Ledger", "Measure", "Needs", "Observations", "Predicted", "Proxy", "Recorded"]
+__all__ += ["ReferenceLosses", "RunningScorer", "Stale", "WrongShare"]

@@ -82,5 +82,4 @@ def _places(scores: Scores, count: int) -> Float64[Tensor, " candidate"]:
 
 
 def _ordered(scores: Scores) -> Float64[Tensor, " candidate"]:
-    inf = float("inf")
-    return scores.detach().double().nan_to_num(nan=inf, posinf=inf, neginf=-inf).contiguous()
+    return scores.detach().double().nan_to_num(torch.inf, torch.inf, -torch.inf).contiguous()

@@ -6,19 +6,10 @@ from typing import Any, Literal, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._batches.losses import (
-    ExampleLosses,
-    check_losses,
-    ignored_label,
-    is_plainly_torchs,
-)
+from selective_backprop._batches import losses as _losses
+from selective_backprop._batches.losses import ExampleLosses, check_losses
+from selective_backprop._core import isolation
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.isolation import (
-    KeptModel,
-    kept_random_streams,
-    uncached_autocast,
-    unwrapped,
-)
 from selective_backprop._core.options import NamedOption, check_flag, choose, settle
 from selective_backprop._core.types import NO_TARGET, LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context, Unchanging
@@ -92,12 +83,12 @@ class Forward(AbstractScorer):
                     "Pass outputs=callable(model, batch) -> (outputs, targets)."
                 )
             loss_fn = measured.loss_fn if isinstance(measured, ExampleLosses) else None
-            ignored = ignored_label(loss_fn)
+            ignored = _losses.ignored_label(loss_fn)
 
             def measured(model: nn.Module, batch: Any) -> Tensor:
                 return error_norms(*outputs(model, batch), ignored)
 
-        return _RunningForward(unwrapped(context.model), measured, context.device, self)
+        return _RunningForward(isolation.unwrapped(context.model), measured, context.device, self)
 
 
 class _RunningForward(Unchanging, RunningScorer):
@@ -107,17 +98,18 @@ class _RunningForward(Unchanging, RunningScorer):
         self._model, self._losses, self._device = model, losses, device
         self._training, self._features = spec.training, spec.features
         self._dtype = torch.bfloat16 if spec.precision == "bf16" else None
-        self._kept = KeptModel(model)
+        self._kept = isolation.KeptModel(model)
         # The next replay of a CUDA graph overwrites losses that the model itself returns. Losses
         # that torch's own loss functions compute from the model's outputs are not overwritten.
-        self._new = isinstance(losses, ExampleLosses) and is_plainly_torchs(losses.loss_fn)
+        known = isinstance(losses, ExampleLosses)
+        self._new = known and _losses.is_plainly_torchs(losses.loss_fn)
 
     def score(self, batch: Any, indices: RowIndices | None) -> Any:
         with (
             torch.no_grad(),
-            kept_random_streams(self._device),
+            isolation.kept_random_streams(self._device),
             self._kept.kept(evaluates=not self._training),
-            uncached_autocast(self._device, self._dtype),
+            isolation.uncached_autocast(self._device, self._dtype),
         ):
             losses: Any = self._losses(self._model, batch)
         paired = self._features and isinstance(losses, tuple)

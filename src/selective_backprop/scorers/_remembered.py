@@ -150,8 +150,6 @@ class Predicted(AbstractMemoryScorer):
         return replace(self.scorer.needs, indices=True, remembers=True, depth=depth)
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        if ledger.scored.empty:
-            return None
         observed = ledger.scored.observe()
         epochs = observed.epochs[0]
         expired = (epochs < 0) | (epoch - epochs >= self.epochs)

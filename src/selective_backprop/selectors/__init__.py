@@ -30,28 +30,7 @@ from selective_backprop.selectors._by_rate import (
     Uniform,
 )
 
-__all__ = [
-    "AbstractGate",
-    "AbstractSelector",
-    "BelowMean",
-    "Bottom",
-    "Choice",
-    "Confident",
-    "Context",
-    "Draw",
-    "Everything",
-    "Hide",
-    "History",
-    "Paced",
-    "Percentile",
-    "Proportional",
-    "RunningGate",
-    "RunningSelector",
-    "Stateless",
-    "Terms",
-    "Top",
-    "Uniform",
-    "draw_exactly",
-    "inclusion_odds",
-    "tilted_odds",
-]
+__all__ = ["AbstractGate", "AbstractSelector", "BelowMean", "Bottom", "Choice", "Confident"]
+__all__ += ["Context", "Draw", "Everything", "Hide", "History", "Paced", "Percentile"]
+__all__ += ["Proportional", "RunningGate", "RunningSelector", "Stateless", "Terms", "Top"]
+__all__ += ["Uniform", "draw_exactly", "inclusion_odds", "tilted_odds"]

@@ -9,18 +9,9 @@ from torch import Tensor
 from selective_backprop._core.options import check_number, check_rate, check_whole, choose, settle
 from selective_backprop._core.types import Scores
 from selective_backprop._memory.history import History
+from selective_backprop._sampling import draws
 from selective_backprop._sampling.context import Context
-from selective_backprop._sampling.draws import (
-    Choice,
-    Draw,
-    DrawName,
-    draw_coins,
-    draw_uniformly,
-    take_exactly,
-    tilt_on_device,
-    tilt_on_host,
-    with_room,
-)
+from selective_backprop._sampling.draws import Choice, Draw, DrawName, draw_coins
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
     RunningSelector,
@@ -70,7 +61,7 @@ class Uniform(AbstractSelector):
                 odds = torch.full_like(scores, self.rate, dtype=torch.float64)
                 return Choice(draw_coins(odds, generator))
             size = scores.shape[0]
-            return Choice(draw_uniformly(size, context.quota(size), generator, scores.device))
+            return Choice(draws.draw_uniformly(size, context.quota(size), generator, scores.device))
 
         return Stateless(draw)
 
@@ -154,19 +145,19 @@ class Percentile(AbstractSelector):
             count = context.quota(scores.shape[0])
             if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
                 wanted = history.percentiles(scores).numpy() ** self.beta
-                odds = tilt_on_host(torch.from_numpy(wanted), count)
+                odds = draws.tilt_on_host(torch.from_numpy(wanted), count)
             else:
-                odds = tilt_on_device(wanted_on_device(scores, history), count)
-            return Choice(take_exactly(odds, count, generator))
+                odds = draws.tilt_on_device(wanted_on_device(scores, history), count)
+            return Choice(draws.take_exactly(odds, count, generator))
 
         table: list[Tensor] = []  # shares, and the probability of each as `with_room` returns it
 
         def wanted_on_device(scores: Scores, history: History) -> Tensor:
             if not len(history):
-                return with_room(history.percentiles(scores))
+                return draws.with_room(history.percentiles(scores))
             places, shares = history.places(scores)
             if not table or table[0] is not shares:
-                table[:] = shares, with_room(shares.pow(self.beta))
+                table[:] = shares, draws.with_room(shares.pow(self.beta))
             return table[1].index_select(1, places)
 
         def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:

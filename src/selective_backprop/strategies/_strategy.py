@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, refuse
 from selective_backprop._core.options import check_instance
 from selective_backprop._distributed.group import Group
 from selective_backprop._sampling.draws import Draw
@@ -43,27 +43,26 @@ class Strategy:
         check_instance("selector", self.selector, AbstractSelector, "Percentile(beta=2)")
         check_instance("schedule", self.schedule, Schedule, "Schedule(warmup_epochs=1)")
         check_instance("subset", self.subset, Subset, SUBSET, optional=True)
-        if self.scorer is None and self.selector.terms.needs_scores:
-            raise ConfigurationError(
-                f"{self.selector!r} chooses by score, so it needs a scorer, such as Forward()"
-            )
-        remembers = self.scorer is not None and self.scorer.needs.remembers
-        if remembers and self.selector.terms.keeps_everything:
-            raise ConfigurationError(
-                f"{self.scorer!r} remembers scores, but {self.selector!r} keeps everything and "
-                "ignores them; use a selector such as Percentile(beta=2)"
-            )
-        if self.selector.terms.features and (remembers or not (self.needs or Needs()).features):
-            raise ConfigurationError(
-                f"{self.selector!r} chooses by features, but {self.scorer!r} does not return them "
-                "for all candidates; use a scorer with Needs(features=True) that scores each anew"
-            )
+        needs, terms = self.needs or Needs(passes=False), self.selector.terms
         gated = self.schedule.gate is not None
-        if gated and (self.scorer is None or not self.scorer.needs.passes):
-            raise ConfigurationError(
+        refuse(
+            {
+                f"{self.selector!r} chooses by score, so it needs a scorer, such as Forward()": (
+                    self.scorer is None and terms.needs_scores
+                ),
+                f"{self.scorer!r} remembers scores, but {self.selector!r} keeps everything and "
+                "ignores them; use a selector such as Percentile(beta=2)": (
+                    needs.remembers and terms.keeps_everything
+                ),
+                f"{self.selector!r} chooses by features, but {self.scorer!r} does not return them "
+                "for all candidates; use a scorer with Needs(features=True) that scores each "
+                "anew": terms.features and (needs.remembers or not needs.features),
                 f"{self.schedule.gate!r} needs fresh scores to decide when to select, but "
-                f"{self.scorer!r} computes none; use a scorer such as Forward()"
-            )
+                f"{self.scorer!r} computes none; use a scorer such as Forward()": (
+                    gated and not needs.passes
+                ),
+            }
+        )
 
     @cached_property
     def needs(self) -> Needs | None:
@@ -134,11 +133,8 @@ def has_collective_forward(
         "does not score by one forward pass of the whole model (Needs(plain_forward=True)); use "
         "Forward()": not needs.plain_forward,
     }
-    for what, applies in refusals.items():
-        if applies:
-            raise ConfigurationError(
-                f"{why}, so all ranks must score equally many batches. {strategy.name} {what}."
-            )
+    start = f"{why}, so all ranks must score equally many batches. {strategy.name}"
+    refuse({f"{start} {what}.": applies for what, applies in refusals.items()})
     return True
 
 

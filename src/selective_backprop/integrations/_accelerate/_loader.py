@@ -63,9 +63,8 @@ class AcceleratedLoader(data_loader.DataLoaderStateMixin):
         name: str = "selection",
         **options: Any,
     ) -> None:
-        self._loader = SelectiveLoader(
-            own_shard(accelerator, loader), model, loss_fn, strategy, **options
-        )
+        shard = own_shard(accelerator, loader)
+        self._loader = SelectiveLoader(shard, model, loss_fn, strategy, **options)
         loaders = _loaders_of(accelerator)
         if name in loaders:
             raise ConfigurationError(
@@ -74,8 +73,7 @@ class AcceleratedLoader(data_loader.DataLoaderStateMixin):
             )
         loaders[name] = self
         self.gradient_state = GradientState()
-        self._accelerator = accelerator
-        self._name = name
+        self._accelerator, self._name = accelerator, name
         self._loss: kit.WeighingLoss | None = None
         self._ahead: Any = END
         self._over = 0  # batches of the running epoch that the inner loader does not count
@@ -274,8 +272,12 @@ def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[A
     own = type(sampler) is DistributedSampler and sampler.num_replicas == ranks
     if type(batches) is BatchSampler and own:
         return drawing(loader, sampler, batches)
+    seed = getattr(sampler, "initial_seed", None)
+    seeds = [torch.initial_seed() if seed is None else seed]
+    broadcast_object_list(seeds)  # all processes draw the same order, by the first one's seed
+    agreed = int(seeds[0]) % 2**62  # leaves room for the epoch's number, which torch adds
     place = {"num_replicas": ranks, "rank": accelerator.process_index}
-    return deal_out(loader, batches, _agreed_seed(sampler), **place)
+    return deal_out(loader, batches, agreed, **place)
 
 
 def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -291,11 +293,3 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
     if sampler.generator is None:
         sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
     return drawing(loader, sampler, batches)
-
-
-def _agreed_seed(sampler: Any) -> int:
-    """Return the first process's seed, so that all processes draw the same order."""
-    seed = getattr(sampler, "initial_seed", None)
-    seeds = [torch.initial_seed() if seed is None else seed]
-    broadcast_object_list(seeds)
-    return int(seeds[0]) % 2**62  # leaves room for the epoch's number, which torch adds

@@ -44,10 +44,8 @@ class Passes:
     def length(self) -> int:
         """Return the number of batches of the current pass; between passes, of the next one."""
         if not self.sized:
-            raise TypeError(
-                f"{self.loader.strategy.name} does not know in advance how many batches an epoch "
-                "has"
-            )
+            name = self.loader.strategy.name
+            raise TypeError(f"{name} does not know in advance how many batches an epoch has")
         return self._length if self._length is not None else len(self.loader)
 
     def batches(self) -> Iterator[Any]:

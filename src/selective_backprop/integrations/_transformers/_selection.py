@@ -20,13 +20,10 @@ from selective_backprop.integrations import _kit as kit
 from selective_backprop.integrations._accelerate._loader import own_shard
 from selective_backprop.integrations._kit import Padding, StateFile
 from selective_backprop.integrations._transformers import _model_losses as model_losses
+from selective_backprop.integrations._transformers import _updates
 from selective_backprop.integrations._transformers._documents import PADDING, Packing, find_packing
 from selective_backprop.integrations._transformers._model_losses import ModelLosses, OwnLosses
-from selective_backprop.integrations._transformers._updates import (
-    Updates,
-    candidates_per_epoch,
-    take_keys,
-)
+from selective_backprop.integrations._transformers._updates import Updates, take_keys
 
 # Schedules that follow the evaluations. Early versions of Transformers have no GreedyLR.
 BY_METRIC = (ReduceLROnPlateau, getattr(optimization, "GreedyLR", ReduceLROnPlateau))
@@ -122,14 +119,11 @@ class TrainerSelection(TrainerCallback):
             device=None if packing is None else device,
             nonfinite=self._nonfinite,
         )
-        self._per_epoch = candidates_per_epoch(plain, subset)
+        self._per_epoch = _updates.candidates_per_epoch(plain, subset)
         first = self._updates is None  # a callback may ask for a loader in the middle of training
-        ended, batches = (
-            self._pass_over if first else lambda: None,
-            args.gradient_accumulation_steps,
-        )
         how: dict[str, Any] = {"is_over": self._is_over, "packing": packing, "selects": selects}
-        updates = Updates(loader, batches, device, ended=ended, **how)
+        how["ended"] = self._pass_over if first else lambda: None
+        updates = Updates(loader, args.gradient_accumulation_steps, device, **how)
         if not first:
             return updates
         if trainer.is_in_train and not self.by_steps:

@@ -64,8 +64,7 @@ class PromptStream(Sampler[int]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`; the next epoch begins with the saved batches."""
-        saved = Saved(state)
-        resting, left, drawn = saved.fields("resting", "left", "drawn")
+        resting, left, drawn = Saved(state).fields("resting", "left", "drawn")
         rest, again = (
             each.tensor(torch.int64, shape=(None,), least=0, most=self._prompts - 1).tolist()
             for each in (left, drawn)

@@ -411,11 +411,7 @@ class NonzeroRollouts:
         return ratios
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: Batch,
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Return TRL's loss of the remaining completions; 0 if there are none."""
         if self._whole or not model.training:
