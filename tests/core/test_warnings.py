@@ -49,7 +49,7 @@ def record():
         loader.record(selection, torch.ones(8))  # here
 
 def _compare():
-    numbers, inputs = torch.arange(128), torch.randn(128, 2)
+    numbers, inputs = torch.arange(512), torch.randn(512, 2)
     first, second = (wrap(sb.auto(), TensorDataset(inputs, (numbers + n) % 2)) for n in (0, 1))
     for loader in first, second:
         loss_fn = loader.loss_fn
