@@ -15,17 +15,10 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from selective_backprop import BatchError
-from selective_backprop._batches.structure import (
-    Layout,
-    check_layout,
-    count_rows,
-    cut_rows,
-    join_rows,
-    map_tensors,
-    move_batch,
-)
+from selective_backprop._batches import structure
+from selective_backprop._batches.structure import check_layout, count_rows, cut_rows, join_rows
 
-PLAIN = Layout()
+PLAIN = structure.Layout()
 
 
 class Words(list):
@@ -207,13 +200,13 @@ def test_a_list_of_plain_records_is_one_of_rows():
 def test_a_batch_is_moved_with_all_its_tensors_and_nothing_else():
     packed = pack_sequence([torch.ones(3), torch.ones(2)])
     batch = UserDict(x=(torch.ones(2), [torch.ones(2), "text"]), packed=packed, number=3)
-    moved = move_batch(batch, torch.device("meta"))
+    moved = structure.move_batch(batch, torch.device("meta"))
     assert type(moved) is UserDict
     first, (second, text) = moved["x"]
     assert all(each.is_meta for each in (first, second, moved["packed"].data))
     assert (text, moved["number"], type(moved["packed"])) == ("text", 3, PackedSequence)
-    assert move_batch(batch, torch.device("cpu")) is batch  # since it is there already
-    more = map_tensors(lambda tensor: tensor + 1, batch)
+    assert structure.move_batch(batch, torch.device("cpu")) is batch  # since it is there already
+    more = structure.map_tensors(lambda tensor: tensor + 1, batch)
     assert (more["x"][0].tolist(), more["x"][1][1]) == ([2.0, 2.0], "text")
     assert batch["x"][0].tolist() == [1.0, 1.0]
 
@@ -226,15 +219,15 @@ def test_a_list_of_single_numbers_is_a_list_of_rows():
     found = join_rows([batch, cut_rows(batch, PLAIN, 1, 2)], PLAIN, rows)
     assert [int(number) for number in found["y"]] == [0, 2, 1]
     assert isinstance(found["pair"], tuple)
-    assert all(number.is_meta for number in move_batch(batch, torch.device("meta"))["y"])
-    assert map_tensors(lambda tensor: tensor + 1, batch)["y"] == [1, 2, 3]
+    assert all(number.is_meta for number in structure.move_batch(batch, torch.device("meta"))["y"])
+    assert structure.map_tensors(lambda tensor: tensor + 1, batch)["y"] == [1, 2, 3]
 
 
 def test_a_mapping_that_iterates_over_its_rows_is_read_by_its_keys():
     batch = (Table(x=torch.arange(4), y=torch.ones(4)), torch.ones(4))
     assert count_rows(batch, PLAIN) == 4
     check_layout(batch, PLAIN, takes=False)
-    assert type(map_tensors(lambda tensor: tensor + 1, batch)[0]) is Table
+    assert type(structure.map_tensors(lambda tensor: tensor + 1, batch)[0]) is Table
     with pytest.raises(BatchError, match=r"with other rows .*is fixed.*a dict"):
         check_layout(batch, PLAIN)
 
@@ -253,7 +246,7 @@ def test_rows_of_a_subclass_of_tensors_keep_it(kind, dtype):
             plain = [values[[2, 0]] if rows else values, values[1:]]
             assert found.tolist() == torch.cat([each.int() for each in plain]).tolist()
     wide = torch.zeros(1, 3, dtype=dtype).as_subclass(kind)
-    assert type(join_rows([batch[0], wide], Layout(pad={"": 0}))) is kind
+    assert type(join_rows([batch[0], wide], structure.Layout(pad={"": 0}))) is kind
 
 
 def test_rows_of_a_tensor_that_holds_more_than_numbers_are_refused_and_never_lose_it():
@@ -268,6 +261,6 @@ def test_rows_of_a_tensor_that_holds_more_than_numbers_are_refused_and_never_los
         with pytest.raises(BatchError, match="holds more"):
             cut_rows(batch, PLAIN, 0, 2)
         check_layout(batch, PLAIN, takes=False)
-        check_layout(batch, Layout(whole=frozenset({"0"})))
+        check_layout(batch, structure.Layout(whole=frozenset({"0"})))
     with pytest.raises(BatchError, match="holds more"):
         join_rows([scan, later], PLAIN)

@@ -128,11 +128,6 @@ def test_a_container_that_would_be_another_with_other_rows_is_refused(batch, mes
         check_layout(batch, PLAIN)
 
 
-def test_the_number_of_indices_is_what_counts():
-    with pytest.raises(sb.BatchError, match=r"'0' has 3 .* 4.* leave out no example"):
-        count_rows((torch.ones(3), torch.ones(3)), PLAIN, expected=4)
-
-
 @pytest.mark.parametrize(
     "batch", [(), None, (1, "text"), {"x": np.ones(3)}, (torch.tensor(1.0), ["a", "b", "c"])]
 )

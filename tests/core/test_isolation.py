@@ -9,12 +9,8 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop._core.isolation import (
-    LARGEST_SAVED,
-    KeptModel,
-    kept_random_streams,
-    list_modules,
-)
+from selective_backprop._core import isolation
+from selective_backprop._core.isolation import KeptModel, kept_random_streams, list_modules
 
 
 class Mover(nn.Module):
@@ -33,7 +29,7 @@ def move_within(model: Mover) -> None:
     model.inner.num_batches_tracked += 1
 
 
-LARGE = LARGEST_SAVED // 4 + 1  # numbers of four bytes
+LARGE = isolation.LARGEST_SAVED // 4 + 1  # numbers of four bytes
 MOVES = {
     "adds in place": lambda model: model.count.add_(1),
     "writes behind its back": lambda model: model.count.data.add_(1),

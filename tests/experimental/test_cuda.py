@@ -3,23 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+import fixture_cuda
 import pytest
 import torch
-from fixture_cuda import (
-    BATCH,
-    EXACT,
-    EXAMPLES,
-    WINDOW,
-    Net,
-    examples,
-    make_loader,
-    net,
-    no_waiting,
-    scored,
-    take_step,
-    train,
-    train_without_waiting,
-)
+from fixture_cuda import BATCH, WINDOW, make_loader, net, scored, take_step, train
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -58,15 +45,15 @@ def start(
     return scorer.start(context)
 
 
-def windows(count: int = EXAMPLES // WINDOW) -> list[tuple[Tensor, ...]]:
-    columns = examples().tensors
+def windows(count: int = fixture_cuda.EXAMPLES // WINDOW) -> list[tuple[Tensor, ...]]:
+    columns = fixture_cuda.examples().tensors
     return [tuple(column[i * WINDOW :][:WINDOW] for column in columns) for i in range(count)]
 
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_scores_on_the_device_are_those_of_the_cpu(name):
     exact = SCORERS["error norm"] if name == "error norm" else sb.scorers.Forward()
-    model, twin = net(), Net()
+    model, twin = net(), fixture_cuda.Net()
     twin.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
     on_host = start(exact, twin, "cpu")
     expected = torch.cat([on_host.score(batch, None) for batch in windows()])
@@ -106,8 +93,8 @@ def test_losses_that_a_compiled_model_returns_are_kept_as_scores(mode):
 @pytest.mark.parametrize("name", SCORERS)
 def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
     model = net()
-    loader = make_loader(model, scored(EXACT["percentile"], SCORERS[name]))
-    assert bool(torch.stack(train_without_waiting(model, loader)).isfinite().all())
+    loader = make_loader(model, scored(fixture_cuda.EXACT["percentile"], SCORERS[name]))
+    assert bool(torch.stack(fixture_cuda.train_without_waiting(model, loader)).isfinite().all())
 
 
 def test_a_check_is_made_without_waiting_until_it_ends():
@@ -149,7 +136,7 @@ def test_scoring_and_training_by_graphs_make_no_host_wait():
             take_step(compiled, optimizer, batch)
     batches = iter(loader)
     take_step(compiled, optimizer, next(batches))
-    with no_waiting():
+    with fixture_cuda.no_waiting():
         for _ in range(len(loader) - 1):
             batch = next(batches)
             torch.compiler.cudagraph_mark_step_begin()

@@ -3,22 +3,11 @@
 import copy
 import threading
 
+import fixture_pipelined
 import pytest
 import torch
 from fixture_loaders import Net, fixture_data, fresh_net, same_tensors
-from fixture_pipelined import (
-    BATCH,
-    BATCHES,
-    Ahead,
-    Counting,
-    InLine,
-    begin,
-    counting,
-    losses,
-    of,
-    run_ahead,
-    step,
-)
+from fixture_pipelined import BATCH, BATCHES, Ahead, Counting, begin, losses, of, run_ahead, step
 from torch import nn
 
 import selective_backprop as sb
@@ -81,7 +70,9 @@ FORWARD = sb.scorers.Forward()
 def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_begun(every, autocast):
     model, other = fresh_net(), fresh_net()
     running = begin(Ahead(sb.scorers.Forward(), every, ahead=2), model)
-    inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), every)
+    inline = fixture_pipelined.InLine(
+        lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), every
+    )
     expected = []
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         torch.manual_seed(0)
@@ -95,7 +86,7 @@ def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_beg
 
 
 def test_what_the_scorer_within_remembers_is_saved_without_what_follows(tmp_path):
-    running = counting()
+    running = fixture_pipelined.counting()
     assert running.state_dict()["scorer"] == {"count": 0}
     running.begin(of(3), None)
     waits = running.begin(of(3), None)

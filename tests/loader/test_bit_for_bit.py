@@ -2,20 +2,11 @@
 
 from typing import Any
 
+import fixture_loaders
 import numpy as np
 import pytest
 import torch
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    fixture_data,
-    fresh_net,
-    numbers,
-    same_tensors,
-    select,
-    streams,
-    train,
-)
+from fixture_loaders import NumberedStream, fresh_net, numbers, same_tensors, select, streams, train
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -37,7 +28,7 @@ class Noisy(Dataset):
     """Examples whose augmentation consumes global streams."""
 
     def __init__(self) -> None:
-        self.data = fixture_data(40)
+        self.data = fixture_loaders.fixture_data(40)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -120,7 +111,7 @@ class BatchesOfFive(Dataset):
 @pytest.mark.parametrize("strategy", [sb.traditional(), EVERYTHING["everything, scored"]])
 def test_everything_regroups_to_the_batch_size_asked_for(strategy):
     for loader in (
-        DataLoader(Numbered(10), batch_size=4),
+        DataLoader(fixture_loaders.Numbered(10), batch_size=4),
         DataLoader(NumberedStream(10), batch_size=4),
         DataLoader(BatchesOfFive(), batch_size=None),
         DataLoader(BatchesOfFive(), batch_size=None, sampler=range(2)),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import Numbered, fixture_data, numbers, select, selective
+from fixture_loaders import Numbered, fixture_data, select, selective
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -83,18 +83,11 @@ def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
     assert loader.stats.waiting == 0
 
 
-def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
-    loader = select(DataLoader(Numbered(6), 4), selective())
-    with pytest.warns(sb.SelectionWarning, match="6 waiting"):
-        assert list(loader) == []
-    assert [len(batch) for batch in numbers(loader)] == [4]
-
-
 NAN = {"nonfinite": "skip", "losses": lambda model, batch: torch.full((2,), torch.nan)}
 DROP = {"leftovers": "drop"}, "6 dropped.*leftovers='carry' or a smaller batch size"
 
 
-@pytest.mark.parametrize(("options", "reason"), [DROP, (NAN, "6 nonfinite")])
+@pytest.mark.parametrize(("options", "reason"), [DROP, (NAN, "6 nonfinite"), ({}, "6 waiting")])
 def test_an_epoch_without_a_batch_is_explained_by_what_became_of_its_examples(options, reason):
     loader = select(DataLoader(Numbered(6), 2), selective(), batch_size=4, **options)
     with pytest.warns(sb.SelectionWarning, match=reason):

@@ -3,18 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 
+import fixture_loaders
 import pytest
 import torch
-from fixture_loaders import (
-    NotedSampler,
-    Noting,
-    Numbered,
-    bits,
-    flat,
-    length,
-    losses_by_number,
-    numbers,
-)
+from fixture_loaders import NotedSampler, Noting, Numbered, flat, length, losses_by_number, numbers
 from fixture_memory import PREDICTED, SPREAD, STALE, Loop, strategy
 from fixture_training import STRATEGIES, Training
 from torch import nn
@@ -36,7 +28,7 @@ def test_scores_that_are_good_for_one_epoch_make_selective_backprop_bit_for_bit(
     def train(strategy: sb.Strategy, workers: int = 0) -> tuple:
         training = Training(strategy, workers=workers)
         chosen = [training.epoch() for _ in range(4)]
-        return chosen, bits(training.model.state_dict())
+        return chosen, fixture_loaders.bits(training.model.state_dict())
 
     stale = sb.stale_sb(1 / 3, epochs=1, spread=spread, draw=draw)
     assert train(stale, workers) == train(sb.selective_backprop(1 / 3, draw=draw))

@@ -6,18 +6,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import fixture_open_batch
 import pytest
 import torch
-from fixture_open_batch import (
-    BATCH,
-    CHANGES,
-    EXAMPLES,
-    LABELS,
-    TRAININGS,
-    Given,
-    Loop,
-    train_as_told,
-)
+from fixture_open_batch import BATCH, CHANGES, EXAMPLES, LABELS, Given, Loop, train_as_told
 from hypothesis import given, settings
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, ctc_loss, gaussian_nll_loss
@@ -29,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWar
 
 
 @settings(max_examples=300, deadline=None)
-@given(TRAININGS)
+@given(fixture_open_batch.TRAININGS)
 def test_every_recorded_loss_is_that_of_its_own_example_or_an_error_is_raised(told):
     train_as_told(told)
 

@@ -4,20 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import fixture_loaders
 import pytest
 import torch
-from fixture_loaders import (
-    NotedSampler,
-    Numbered,
-    cross_entropies,
-    fixture_data,
-    fresh_net,
-    losses_by_number,
-    numbers,
-    select,
-    selective,
-    train,
-)
+from fixture_loaders import NotedSampler, Numbered, numbers, select, selective, train
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
@@ -107,7 +97,11 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
     for _ in range(3):
         for batch, (indices, weights) in selecting:
             assert indices.tolist() == batch[1].tolist()
-            expected = losses_by_number(nn.Identity(), batch) if scored else torch.full((1,), 3.0)
+            expected = (
+                fixture_loaders.losses_by_number(nn.Identity(), batch)
+                if scored
+                else torch.full((1,), 3.0)
+            )
             plain = weights == 1
             assert bool((plain | (weights == expected)).all())
             selected, unselected = selected + int((~plain).sum()), unselected + int(plain.sum())
@@ -127,11 +121,11 @@ EXACT = {
 
 @pytest.mark.parametrize("name", EXACT)
 def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_shape(name):
-    model, passes, shapes = fresh_net(), [], []
+    model, passes, shapes = fixture_loaders.fresh_net(), [], []
 
     def losses(model: nn.Module, batch: Any) -> Tensor:
         passes.append(tuple(batch[0].shape))
-        return cross_entropies(model, batch)
+        return fixture_loaders.cross_entropies(model, batch)
 
     def noted() -> Iterator[Any]:
         for inputs, targets in loader:
@@ -139,7 +133,9 @@ def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_sha
             yield inputs, targets
 
     # 5 more than whole windows, so that there is something to leave out
-    plain = DataLoader(fixture_data(WINDOWS * WINDOW + 5), WINDOW, shuffle=True, drop_last=True)
+    plain = DataLoader(
+        fixture_loaders.fixture_data(WINDOWS * WINDOW + 5), WINDOW, shuffle=True, drop_last=True
+    )
     strategy = sb.Strategy("exact", sb.scorers.Forward(), EXACT[name])
     loader = sb.SelectiveLoader(plain, model, None, strategy, batch_size=BATCH, losses=losses)
     train((batch for _ in range(EPOCHS) for batch in noted()), model, 1)

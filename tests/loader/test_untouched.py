@@ -5,18 +5,10 @@ import pickle
 import random
 from typing import Any
 
+import fixture_loaders
 import pytest
 import torch
-from fixture_loaders import (
-    Net,
-    Numbered,
-    NumberedStream,
-    fixture_data,
-    numbers,
-    select,
-    selective,
-    streams,
-)
+from fixture_loaders import Numbered, fixture_data, numbers, select, selective, streams
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
@@ -51,7 +43,7 @@ def test_the_loader_is_not_changed(strategy, workers):
 
 
 def test_the_loader_of_a_stream_does_not_remember_that_its_length_was_asked_for():
-    class Sized(NumberedStream):
+    class Sized(fixture_loaders.NumberedStream):
         def __len__(self) -> int:
             return 4  # and it yields more, which torch warns about where it remembers
 
@@ -76,7 +68,7 @@ def test_what_the_loop_does_to_its_batch_reaches_nothing_that_waits(size):
     assert handed_out(spoil=True) == handed_out(spoil=False)
 
 
-class Draws(Net):
+class Draws(fixture_loaders.Net):
     def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(inputs) * random.random()
 

@@ -5,17 +5,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import fixture_loaders
 import pytest
 import torch
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    Stateless,
-    flat,
-    losses_by_number,
-    numbers,
-    select,
-)
+from fixture_loaders import Numbered, NumberedStream, flat, losses_by_number, numbers, select
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
@@ -38,7 +31,7 @@ class Elsewhere(sb.scorers.AbstractScorer):
         return _RunningElsewhere(self)
 
 
-class _RunningElsewhere(Stateless, sb.scorers.RunningScorer):
+class _RunningElsewhere(fixture_loaders.Stateless, sb.scorers.RunningScorer):
     ahead = 0
 
     def __init__(self, spec: Elsewhere) -> None:

@@ -3,18 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+import fixture_loaders
 import numpy as np
 import pytest
 import torch
-from fixture_loaders import (
-    NotedSampler,
-    Numbered,
-    NumberedInOneGo,
-    flat,
-    numbers,
-    select,
-    selective,
-)
+from fixture_loaders import NotedSampler, Numbered, flat, numbers, select, selective
 from fixture_training import STRATEGIES, Training, outcome
 from torch.utils.data import BatchSampler, DataLoader, Dataset, default_collate
 
@@ -38,7 +31,7 @@ class ByList(Numbered):
 
 def sparing_loader(name: str, workers: int) -> DataLoader:
     """44 examples, in batches of 6 or so."""
-    data = {"one go": NumberedInOneGo, "lists": ByList}.get(name, Numbered)(44)
+    data = {"one go": fixture_loaders.NumberedInOneGo, "lists": ByList}.get(name, Numbered)(44)
     ranges = [range(i, i + 7) for i in range(0, 42, 7)]
     options: dict[str, Any] = {
         "sampler": {"batch_size": 6, "sampler": NotedSampler(44)},

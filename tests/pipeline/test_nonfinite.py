@@ -2,17 +2,10 @@
 
 from typing import Any, ClassVar
 
+import fixture_loaders
 import pytest
 import torch
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    flat,
-    losses_by_number,
-    numbers,
-    select,
-    selective,
-)
+from fixture_loaders import Numbered, flat, losses_by_number, numbers, select, selective
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -46,7 +39,7 @@ def test_the_examples_are_named_by_default(strategy):
     for part in ("1 of 5 losses", "examples [3]", "rows [3]", 'nonfinite="skip"'):
         assert part in str(caught.value)
     with pytest.raises(sb.LossError, match=r"rows \[3\].*nan"):  # where there are no indices
-        list(broken(NumberedStream(20), strategy))
+        list(broken(fixture_loaders.NumberedStream(20), strategy))
 
 
 @STRATEGIES

@@ -2,17 +2,10 @@
 
 import math
 
+import fixture_loaders
 import pytest
 import torch
-from fixture_loaders import (
-    Numbered,
-    NumberedStream,
-    Stateless,
-    fixture_data,
-    numbers,
-    same_tensors,
-    select,
-)
+from fixture_loaders import Numbered, Stateless, fixture_data, numbers, same_tensors, select
 from hypothesis import example, given
 from hypothesis import strategies as st
 from reference import PlainGate, variance_gain
@@ -23,20 +16,6 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._sampling import schedule as _schedule
-
-
-@pytest.mark.parametrize("warmup", [0, 2])
-def test_selection_acts_from_the_first_batch_after_the_warm_up_to_the_last(warmup):
-    schedule = sb.Schedule(warmup)
-    assert not schedule.uses_fractions
-    assert [schedule.selects(epoch, None) for epoch in range(9)] == [n >= warmup for n in range(9)]
-
-
-def test_selection_acts_from_start_to_just_before_end():
-    schedule = sb.Schedule(start=0.25, end=0.75)
-    assert schedule.uses_fractions
-    acts = {share: schedule.selects(0, share) for share in (0.0, 0.24, 0.25, 0.5, 0.74, 0.75, 1.0)}
-    assert [share for share, selects in acts.items() if selects] == [0.25, 0.5, 0.74]
 
 
 def test_warm_up_and_start_must_both_be_over():
@@ -198,7 +177,9 @@ def gated(loader: DataLoader, losses, **values) -> sb.SelectiveLoader:
     return select(loader, sb.Strategy("gated", *parts), losses=losses)
 
 
-@pytest.mark.parametrize("data", [Numbered(96), NumberedStream(96)], ids=["indexed", "stream"])
+@pytest.mark.parametrize(
+    "data", [Numbered(96), fixture_loaders.NumberedStream(96)], ids=["indexed", "stream"]
+)
 def test_selection_begins_when_a_probe_says_so_and_ends_when_it_no_longer_pays(data):
     # 12 batches of 8; every third is a probe, until that of the sixth opens the gate
     loader = gated(DataLoader(data, 8), Peaked(40, 64))

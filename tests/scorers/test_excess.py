@@ -3,22 +3,11 @@
 import math
 from typing import ClassVar
 
+import fixture_loaders
 import pytest
 import torch
 from fixture_extend import NAMES
-from fixture_loaders import (
-    NotedSampler,
-    Numbered,
-    bits,
-    cross_entropies,
-    fixture_data,
-    flat,
-    fresh_net,
-    losses_by_number,
-    same_tensors,
-    select,
-    streams,
-)
+from fixture_loaders import NotedSampler, fixture_data, fresh_net, same_tensors, select, streams
 from fixture_memory import begin
 from fixture_training import make_optimizer as momentum
 from torch import nn
@@ -42,11 +31,11 @@ def test_each_row_is_compared_with_its_own_reference():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_rows_furthest_above_their_reference_are_trained_on(workers):
     sampler = NotedSampler(24)
-    loader = DataLoader(Numbered(24), 4, sampler=sampler, num_workers=workers)
+    loader = DataLoader(fixture_loaders.Numbered(24), 4, sampler=sampler, num_workers=workers)
     reference = torch.rand(24, generator=torch.Generator().manual_seed(5))
     selecting = select(loader, sb.rho_loss(reference, 1 / 3))
-    excess = losses_by_number(None, (None, torch.arange(24))) - reference
-    trained = flat([batch[1].tolist() for batch in selecting])
+    excess = fixture_loaders.losses_by_number(None, (None, torch.arange(24))) - reference
+    trained = fixture_loaders.flat([batch[1].tolist() for batch in selecting])
     [dealt] = sampler.passes
     expected = [
         index
@@ -167,7 +156,7 @@ def make_loader(
 
 
 def learned(loader: sb.SelectiveLoader) -> object:
-    return bits(loader.state_dict()["parts"]["scorer"])
+    return fixture_loaders.bits(loader.state_dict()["parts"]["scorer"])
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch) -> None:
@@ -190,7 +179,7 @@ def test_it_learns_what_it_would_learn_by_hand_from_the_batches_that_are_yielded
 
 
 def test_scores_are_the_small_models_losses_in_eval_mode():
-    context = sb.scorers.Context(4, 8, fresh_net(), losses=cross_entropies)
+    context = sb.scorers.Context(4, 8, fresh_net(), losses=fixture_loaders.cross_entropies)
     running = sb.scorers.Proxy(Small, momentum).start(context)
     small = Small.made[-1]
     inputs, targets = fixture_data().tensors

@@ -160,12 +160,6 @@ def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded(
     assert loop.loader.stats.scored == loop.calls == 0
 
 
-def test_recording_nothing_is_noticed_when_the_second_epoch_begins():
-    loop = Loop(strategy(sb.scorers.Recorded()), records=False).epoch()
-    with pytest.raises(sb.LossError, match="none was recorded"):
-        loop.epoch()
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("held", [1, 3])
 def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held, workers):

@@ -136,7 +136,6 @@ def _rebuild(batch: Any, leaves: Iterator[Any]) -> Any:
 
 
 def map_tensors(function: Callable[[Any], Any], batch: Any, kinds: Any = Tensor) -> Any:
-
     def change(leaf: Any) -> Any:
         if _lists_numbers(leaf):
             changed = [*map(function, leaf)]

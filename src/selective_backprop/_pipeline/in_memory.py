@@ -35,8 +35,7 @@ class GatheredRows(Dataset[Any]):
         places, tensors = np.asarray(own), _tensors_of(self._dataset)
         if tensors is not self._seen:
             self._seen, self._fit = tensors, bool(tensors) and all(map(_takes_rows, tensors))
-        # torch handles indices that are empty, out of range or no integers: it counts from the end
-        # or raises.
+        # torch handles all other indices: it counts from the end, or raises.
         usual = places.dtype == np.int64 and places.ndim == 1 and len(places) > 0
         fits = tensors is not None and self._fit and usual and places.min() >= 0
         if fits and places.max() < tensors[0].shape[0]:
