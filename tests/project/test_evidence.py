@@ -170,9 +170,9 @@ def test_what_is_said_of_rules_of_other_papers_is_on_record():
     rows = {row[0]: row[1:] for row in evidence.standing(evidence.results_of("rules")).rows}
     gaining = {name: row[1] for name, row in rows.items() if row[1] != "0"}
     assert gaining == {"auto": "3", "recorded-sb": "1", "divbs": "1"}
-    assert rows["divbs"][3] == "4"
+    assert rows["divbs"][3] == "10"
     assert {row[4].partition(",")[0] for row in rows.values()} == {"0"}
-    assert "Only `divbs` gains, in one job, and it loses in four" in page
+    assert "Only `divbs` gains, in one job, and it loses in ten" in page
     assert "`auto` gains in three jobs and `recorded-sb` in one" in page
 
 
