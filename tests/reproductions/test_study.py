@@ -91,7 +91,7 @@ def test_a_part_is_trained_and_the_rest_named_as_missing(tmp_path):
     page = (tmp_path / "index.md").read_text("utf-8")
     assert "Not on record yet: Few digits." in page
     others = (len(ARMS) - 1) * (len(FACTORS) * len(TUNING_SEEDS) + 1)
-    assert f"{others} more are missing or diverged" in page
+    assert f"{others} are missing or diverged" in page
     # What is trained later joins it.
     run(tmp_path, arms=(OURS,), only=("few-digits-skewed",), seeds=1)
     assert "| Few digits, skewed at 2 | " in (tmp_path / "index.md").read_text("utf-8")

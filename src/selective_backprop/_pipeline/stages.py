@@ -290,7 +290,10 @@ class Pipeline:
         with self.scoring():
             found = scorer.score(rows.batch, rows.indices) if begun is None else begun()
             scores, features = split_scored(found, rows.count) if self.paired else (found, None)
-            scores = check_losses(scores, rows.count).detach()
+            column = type(scores) is Tensor and scores.shape == (rows.count,)
+            if not column or not scores.is_floating_point():
+                scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
+            scores = scores.detach()
             if self.lockstep is not None or scores.dtype in (torch.float16, torch.bfloat16):
                 scores = scores.float()  # ranks exchange float32; half precision makes many ties
             if device is not None:
