@@ -81,8 +81,8 @@ def test_what_is_said_of_single_jobs_is_on_record():
         )
     }
     both_end, plain_ends = ends.values()
-    said = f"`auto` with smoothing ends at {both_end} % error, and the best plain training at {plain_ends} %"
-    assert said in page
+    assert f"`auto` with smoothing ends at {both_end} % error" in page
+    assert f"and the best plain training at {plain_ends} %" in page
     half = judged(found, "traditional+progressive")
     gaining = [job.title for job in half if job.verdict == "gains"]
     assert (len(half), len(gaining)) == (12, 7)
