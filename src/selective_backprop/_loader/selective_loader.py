@@ -271,8 +271,8 @@ class SelectiveLoader:
         """How often each class was trained on; None if classes are not known.
 
         `auto` knows the classes if the targets of `loss_fn` are class indices, floats of 0 (no) and
-        1 (yes), or distributions over classes, of which the likeliest counts. Reading this makes
-        the CPU wait for the GPU. With several processes, the running epoch is not yet counted.
+        1 (yes), or probabilities of classes (the likeliest class counts). Reading this makes the
+        CPU wait for the GPU. With several processes, the running epoch is not yet counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 

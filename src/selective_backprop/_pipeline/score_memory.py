@@ -73,7 +73,7 @@ class ScoreMemory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._asks_classes = self.needs.classes  # until an epoch begins with all classes known
-        # A loss of several labels per row; a batch of which may look like distributions.
+        # Whether the loss has several labels per row, which may look like shares of classes.
         self._labels = name_of(setup.loss_fn)[0] in OF_LABELS
         self._warned = False  # that no targets are recorded
         # After a state was loaded: how many examples have another class than it says, and how many
